@@ -35,7 +35,8 @@ from gpu import RECIPE, as_words, curve, table
 from kept import hold_settings, in_points, is_judged, rows_folder, run_logged
 
 from r1_recipes.common.files import write_whole
-from r1_recipes.metrics.scores import COMPARED, mean_interval, paired_difference
+from r1_recipes.metrics.intervals import mean_interval, paired_difference
+from r1_recipes.metrics.scores import COMPARED
 from r1_recipes.runs.run_dir import is_finished
 
 UPPER_THIRD = ["layers[.](1[6-9]|2[0-9])[.]", "model[.]norm[.]"]  # of 24 layers

@@ -26,7 +26,7 @@ from typing import Any
 import yaml
 from kept import Verdicts, by_problem, hold_settings, in_points, is_judged, run_logged
 
-from r1_recipes.metrics.scores import mean_interval, paired_difference
+from r1_recipes.metrics.intervals import mean_interval, paired_difference
 
 RECIPE = str(Path(__file__).parents[1] / "recipes" / "cpu_grpo.yaml")
 GENERATED = 40  # completions a step, as in the recipe

@@ -33,7 +33,8 @@ from kept import Verdicts, by_problem, hold_settings, in_points, is_judged, run_
 
 from r1_recipes.common.files import write_whole
 from r1_recipes.data.load import load_dataset
-from r1_recipes.metrics.scores import COMPARED, mean_interval, paired_difference
+from r1_recipes.metrics.intervals import mean_interval, paired_difference
+from r1_recipes.metrics.scores import COMPARED
 from r1_recipes.prompts import get_response_format
 from r1_recipes.recipe import load_recipe
 from r1_recipes.runs.run_dir import is_finished

@@ -4,6 +4,7 @@ import itertools
 import re
 import runpy
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import r1_recipes
@@ -73,16 +74,14 @@ def main() -> None:
             )
 
 
-def run_extra(name: str) -> None:
+def run_extra(name: str, argv: Sequence[str] | None = None) -> None:
     """Run an extra's command, which ``python -m r1_recipes.NAME`` asks for."""
     with console.reported_errors():
         command = extras.installed()["command"].get(name)
         if command is None:
-            raise RecipeError(
-                f"{name}: needs the extra {name!r}, which is not installed. Fix: the whole "
-                f"of r1-recipes"
-            )
-    runpy.run_module(command[0], run_name="__main__", alter_sys=True)
+            fix = "Fix: install the whole of r1-recipes"
+            raise RecipeError(f"{name}: needs the extra {name!r}, which is not installed. {fix}")
+    extras.load(f"{command[0]}.__main__").main(argv)
 
 
 def _usage() -> str:

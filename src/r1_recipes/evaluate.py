@@ -20,15 +20,10 @@ from r1_recipes.common import console, processes
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.files import refuse_link, write_whole
 from r1_recipes.common.yaml_text import read_yaml
+from r1_recipes.metrics.intervals import mean_interval
 from r1_recipes.metrics.run import BATCH_SIZE, Sampling, ask, evaluate_model, rows_to_judge
-from r1_recipes.metrics.scores import (
-    COMPARED,
-    Scores,
-    difference_line,
-    differences,
-    markdown_table,
-    mean_interval,
-)
+from r1_recipes.metrics.scores import COMPARED, Scores
+from r1_recipes.metrics.tables import difference_line, differences, markdown_table
 from r1_recipes.models.smoke import smoke_overrides
 from r1_recipes.recipe import Recipe, load_recipe
 from r1_recipes.recipe.types import Backend

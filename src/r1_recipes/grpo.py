@@ -13,7 +13,8 @@ from r1_recipes.models.smoke import is_local
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe.types import GRPORecipe
 from r1_recipes.rewards import get_reward_funcs
-from r1_recipes.rewards.call import readable_golds, route, try_own_rewards
+from r1_recipes.rewards.routing import route
+from r1_recipes.rewards.trial import readable_golds, try_own_rewards
 from r1_recipes.training.run import run_recipe
 
 

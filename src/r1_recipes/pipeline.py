@@ -26,7 +26,8 @@ from r1_recipes.common.masking import masked_words
 from r1_recipes.common.settings import from_mapping
 from r1_recipes.common.yaml_text import read_yaml
 from r1_recipes.metrics.run import Sampling, evaluate_model, rows_to_judge
-from r1_recipes.metrics.scores import Scores, difference_line, markdown_table
+from r1_recipes.metrics.scores import Scores
+from r1_recipes.metrics.tables import difference_line, markdown_table
 from r1_recipes.models.weights import model_path
 from r1_recipes.recipe import Recipe, load_recipe
 from r1_recipes.runs import run_dir, sources

@@ -16,7 +16,7 @@ import pytest
 from r1_recipes import distill
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.recipe import load_recipe
-from r1_recipes.training import start
+from r1_recipes.training import machine, start
 from tests.conftest import SUMS, metrics
 from tests.support.loopback import Handler, loopback
 
@@ -185,7 +185,7 @@ def test_a_teacher_that_is_not_there_is_named(
 
 
 def test_without_vllm_a_served_teacher_is_refused(write_recipe, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(start.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(machine.importlib.util, "find_spec", lambda name: None)
     recipe = load_recipe(
         [write_recipe("distill", **SERVER, teacher_model_server_url="http://127.0.0.1:9")],
         "distill",

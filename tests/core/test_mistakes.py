@@ -499,7 +499,8 @@ def test_a_reward_of_one_s_own_is_tried_on_the_rows_of_its_task(sums: Path) -> N
     from datasets import Dataset
 
     from r1_recipes.prompts import FORMATS
-    from r1_recipes.rewards.call import route, try_own_rewards
+    from r1_recipes.rewards.routing import route
+    from r1_recipes.rewards.trial import try_own_rewards
 
     seen: list[str] = []
 

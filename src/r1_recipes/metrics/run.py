@@ -34,7 +34,8 @@ from r1_recipes.prompts import ResponseFormat
 from r1_recipes.recipe import Recipe
 from r1_recipes.recipe.types import SamplingSettings, namespace_value
 from r1_recipes.rewards import answer_rewards, get_reward_funcs
-from r1_recipes.rewards.call import judged_rows, readable_golds, route, try_own_rewards
+from r1_recipes.rewards.routing import route
+from r1_recipes.rewards.trial import judged_rows, readable_golds, try_own_rewards
 from r1_recipes.runs import sources
 
 if TYPE_CHECKING:

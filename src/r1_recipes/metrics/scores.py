@@ -8,7 +8,6 @@ import contextlib
 import logging
 import math
 import re
-import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -39,8 +38,6 @@ COMPARED = {
 }
 _KEPT = "completions kept"
 _LAST_NUMBER = re.compile(r"-?\$?\d[\d,]*(?:\.\d+)?")
-_Z = statistics.NormalDist().inv_cdf(0.975)  # two-sided 95 %
-Interval = tuple[float, float, float]  # mean, lower and upper bound
 
 
 @dataclass
@@ -270,147 +267,3 @@ def _majority(answers: Iterable[str | None], right: Iterable[bool]) -> float:
                 "".join(answer.split()).replace(",", "").rstrip(".。").casefold(), []
             ).append(correct)
     return float(max(votes.values(), key=len)[0]) if votes else 0.0
-
-
-def mean_interval(values: Sequence[float]) -> Interval:
-    """Mean and 95 % interval of independent values, one per row.
-
-    Values in 0..1 get Wilson's interval (J. Am. Stat. Assoc. 22, 1927), which stays inside and does
-    not collapse at the ends. Of shares it takes the number of 0/1 values whose mean would vary as
-    much in place of the number of rows (Korn and Graubard, Survey Methodology 24, 1998, do the same
-    with another interval). Other values get the normal interval.
-    """
-    if min(values) < 0 or max(values) > 1:
-        return _normal_interval(values)
-    mean, spread = statistics.fmean(values), statistics.pvariance(values)
-    n = mean * (1 - mean) * len(values) / spread if spread else len(values)
-    scale = 1 + _Z**2 / n
-    centre = (mean + _Z**2 / (2 * n)) / scale
-    half = _Z / scale * math.sqrt(mean * (1 - mean) / n + _Z**2 / (4 * n**2))
-    # At the ends the bound is 0 or 1 exactly; rounding must not say otherwise.
-    return (
-        mean,
-        max(0.0, centre - half) if mean else 0.0,
-        min(1.0, centre + half) if mean < 1 else 1.0,
-    )
-
-
-def paired_difference(before: Sequence[float], after: Sequence[float]) -> Interval:
-    """Mean of ``after - before`` over the same rows, with its 95 % interval; ``ValueError`` if they
-    are not equally many.
-
-    For 0/1 values it is Bonett and Price's (J. Educ. Behav. Stat. 37, 2012), which keeps a width
-    even if hardly a row changed.
-    """
-    differences = [b - a for a, b in zip(before, after, strict=True)]
-    if not {*before, *after} <= {0.0, 1.0}:
-        return _normal_interval(differences)
-    n = len(differences)
-    won, lost = ((differences.count(value) + 1) / (n + 2) for value in (1.0, -1.0))
-    half = _Z * math.sqrt((won + lost - (won - lost) ** 2) / (n + 2))
-    return sum(differences) / n, max(-1.0, won - lost - half), min(1.0, won - lost + half)
-
-
-def _normal_interval(values: Sequence[float]) -> Interval:
-    mean = statistics.fmean(values)
-    half = (
-        _Z * statistics.stdev(values, mean) / math.sqrt(len(values))
-        if len(values) > 1
-        else math.inf
-    )
-    return mean, mean - half, mean + half
-
-
-def markdown_table(
-    rows: Sequence[tuple[str, Scores | None, dict[str, Any] | None]], *, full: bool = False
-) -> str:
-    """Write a table with a row for each label: of the model's scores, or of the yield of what was
-    made.
-
-    ``full``: lenient accuracy, maj@n, pass@n, the share that was cut, and the mean of each of the
-    recipe's rewards too.
-    """
-    lines = []
-    for label, scores, made in rows:
-        line = {"model": label} | (_score_cells(scores, full) if scores else {})
-        if made:
-            kept, count = made["completions"]["kept"], made["completions"]["generated"]
-            line[_KEPT] = f"{kept} of {count} ({kept / count:.0%})"
-        lines.append(line)
-    names = sorted(
-        dict.fromkeys(name for line in lines for name in line), key=lambda name: name == _KEPT
-    )  # that one last
-    cells = [
-        names,
-        ["---"] * len(names),
-        *([line.get(name, "") for name in names] for line in lines),
-    ]
-    return "\n".join(f"| {' | '.join(row)} |" for row in cells)
-
-
-def _score_cells(scores: Scores, full: bool) -> dict[str, str]:
-    cells = {
-        "greedy accuracy": _percent(mean_interval(scores.greedy)),
-        "sampled accuracy": _percent(mean_interval(scores.sampled)) if scores.sampled else "",
-        "format (greedy / sampled)": _both(scores.greedy_format, scores.sampled_format, digits=0),
-        "language": "" if scores.language is None else f"{scores.language:.2f}",
-        "mean tokens": f"{scores.mean_tokens:.0f}",
-    }
-    if full:
-        n = scores.num_samples
-        lenient = [
-            statistics.fmean(values) if values else None
-            for values in (scores.greedy_lenient, scores.sampled_lenient)
-        ]
-        cells["lenient (greedy / sampled)"] = _both(*lenient, digits=1)
-        if n:
-            cells |= {
-                f"maj@{n}": _percent(mean_interval(scores.majority)),
-                f"pass@{n}": _percent(mean_interval(scores.pass_at(n))),
-            }
-        cells["truncated"] = f"{100 * scores.truncated:.0f} %"
-        judged = {
-            name: [value for value in values if value is not None]
-            for name, values in scores.rewards.items()
-        }
-        cells |= {
-            f"reward {name}": f"{statistics.fmean(values):.3f}"
-            for name, values in judged.items()
-            if values
-        }
-    return cells
-
-
-def _both(greedy: float | None, sampled: float | None, *, digits: int) -> str:
-    return " / ".join(
-        f"{100 * value:.{digits}f} %" for value in (greedy, sampled) if value is not None
-    )
-
-
-def _percent(interval: Interval, sign: str = "") -> str:
-    mean, low, high = (100 * value for value in interval)
-    return f"{mean:{sign}.1f} % ({low:{sign}.1f} to {high:{sign}.1f})"
-
-
-def differences(before: Scores, after: Scores) -> dict[str, Interval]:
-    """How much better the second is over the same rows: each list of :data:`COMPARED` that there
-    is.
-    """
-    return {
-        name: paired_difference(getattr(before, name), getattr(after, name))
-        for name in COMPARED
-        if getattr(after, name)
-    }
-
-
-def difference_line(before: Scores, after: Scores, what: str, *, full: bool = False) -> str:
-    """Say how much better, greedy and sampled (``full``: leniently too), over the same rows, with
-    95 % intervals.
-    """
-    parts = []
-    for name, difference in differences(before, after).items():
-        if full or "lenient" not in name:
-            parts.append(
-                f"{COMPARED[name]} {_percent(difference, '+').replace(' %', ' points', 1)}"
-            )
-    return f"{what}: {', '.join(parts)}; paired over the same {len(before.greedy)} problems."

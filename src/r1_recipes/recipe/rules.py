@@ -22,7 +22,7 @@ from r1_recipes.recipe.types import (
     namespace_value,
 )
 from r1_recipes.rewards import REWARDS, get_reward_funcs
-from r1_recipes.rewards.call import check_task_rewards
+from r1_recipes.rewards.routing import check_task_rewards
 
 # What TRL finds out only when the first completions have been sampled.
 _CHOICES = {

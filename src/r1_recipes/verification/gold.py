@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass, replace
 
 from r1_recipes.prompts.formats import one_spelling_of_boxes
+from r1_recipes.verification.conditions import Condition, split_condition, union
 from r1_recipes.verification.lexicon import refusals
 from r1_recipes.verification.locate import MAX_ANSWER_CHARS, boxes_of
 from r1_recipes.verification.moments import moment
@@ -22,7 +23,6 @@ from r1_recipes.verification.words import (
     JOINT,
     NAMED_PAIR,
     UNKNOWN,
-    Condition,
     Part,
     depths,
     gold_part,
@@ -32,8 +32,6 @@ from r1_recipes.verification.words import (
     plain_words,
     prose,
     split,
-    split_condition,
-    union,
 )
 
 # A gold of more words without a box or #### is a solution or a proof, of which no part is known to

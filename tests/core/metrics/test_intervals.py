@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from r1_recipes.metrics.scores import mean_interval, paired_difference
+from r1_recipes.metrics.intervals import mean_interval, paired_difference
 from tests.core.metrics.test_scores import make_scores
 
 

@@ -7,7 +7,8 @@ import random
 
 import pytest
 
-from r1_recipes.metrics.scores import Scores, _majority, difference_line, markdown_table, verdicts
+from r1_recipes.metrics.scores import Scores, _majority, verdicts
+from r1_recipes.metrics.tables import difference_line, markdown_table
 
 
 def make_scores(greedy, sampled, n=2, **changes):

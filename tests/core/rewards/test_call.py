@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from r1_recipes import grpo
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.rewards import get_reward_funcs
-from r1_recipes.rewards.call import check_task_rewards, route, score
+from r1_recipes.rewards.call import score
+from r1_recipes.rewards.routing import check_task_rewards, route
 from tests.conftest import metrics
 
 SEEN: list[dict[str, Any]] = []

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.extras.judges.model import fill
+from r1_recipes.extras.judges.ask import fill
 from r1_recipes.prompts import FORMATS, get_response_format
 from r1_recipes.recipe.load import load_recipe
 from r1_recipes.rewards import get_reward_funcs

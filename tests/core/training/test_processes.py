@@ -22,7 +22,7 @@ from r1_recipes.common.errors import RecipeError
 from r1_recipes.completions.store import ShardStore
 from r1_recipes.recipe import load_recipe
 from r1_recipes.rewards import get_reward_funcs
-from r1_recipes.rewards.call import route
+from r1_recipes.rewards.routing import route
 from r1_recipes.runs import checkpoints
 from r1_recipes.training.start import check_one_folder, check_processes
 from tests.conftest import REPOSITORY, SUMS, log_lines, metrics, weights

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from r1_recipes.extras.judges.model import ask, fill, read_score, within
+from r1_recipes.extras.judges.ask import ask, fill, read_score, within
 from tests.support.chat_server import chat_server, reply
 from tests.support.rewards import seconds
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from r1_recipes.extras.report.read import finite, read_run
-from r1_recipes.metrics.scores import mean_interval
+from r1_recipes.metrics.intervals import mean_interval
 from tests.support.report_runs import page_of, write_run
 from tests.support.rewards import seconds
 

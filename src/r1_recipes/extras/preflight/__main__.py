@@ -20,7 +20,7 @@ from unittest import mock
 from r1_recipes.common import console, processes
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.yaml_text import read_yaml
-from r1_recipes.extras.preflight import agent, contract, data, disk, memory, signal
+from r1_recipes.extras.preflight import agent, contract, data, disk, memory, signal, template
 from r1_recipes.extras.preflight.findings import ERROR, OK, WARNING, Enough, Report
 from r1_recipes.models.smoke import smoke_overrides
 from r1_recipes.recipe import Recipe, load_recipe
@@ -103,7 +103,7 @@ def examine(options: argparse.Namespace, overrides: Sequence[str]) -> Report:
         recipe = read_recipe(report, [options.recipe, *overrides], count)
         console.set_up_logging(recipe.training)
         check_surroundings(report, recipe, count)
-        tokenizer, fmt = contract.read_tokenizer(report, recipe)
+        tokenizer, fmt = template.read_tokenizer(report, recipe)
         shape = memory.model_shape(report, recipe)
         logger.info("reading the data of %s", recipe.path)
         rows = data.load(report, recipe, fmt, tokenizer)

@@ -18,8 +18,9 @@ from r1_recipes.extras.preflight.findings import ERROR, OK, WARNING, Report, gra
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe import Recipe
 from r1_recipes.rewards.accuracy import AccuracyReward
-from r1_recipes.rewards.call import readable_golds, several_golds
+from r1_recipes.rewards.call import several_golds
 from r1_recipes.rewards.registry import declared
+from r1_recipes.rewards.trial import readable_golds
 from r1_recipes.training.start import load_splits, nothing_held_out
 from r1_recipes.verification.gold import Gold, read_gold
 

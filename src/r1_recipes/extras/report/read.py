@@ -18,7 +18,7 @@ from r1_recipes.common.files import file_text
 from r1_recipes.common.masking import masked
 from r1_recipes.common.messages import clip
 from r1_recipes.common.yaml_text import parse_yaml
-from r1_recipes.metrics.scores import mean_interval
+from r1_recipes.metrics.intervals import mean_interval
 from r1_recipes.rewards import answer_rewards
 
 # A trend compares the means of the first and the last quarter of the logged steps, at most

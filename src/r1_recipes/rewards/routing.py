@@ -1,0 +1,163 @@
+"""Rewards by task: each judges the rows of the tasks that name it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from r1_recipes.common.errors import (
+    RecipeError,
+    unknown_name,
+)
+from r1_recipes.rewards.call import is_async, warn_once
+from r1_recipes.rewards.registry import Values, ignore
+
+
+def check_task_rewards(task_rewards: Any, reward_funcs: Sequence[str]) -> list[str]:
+    """Refuse a ``task_rewards`` that cannot be followed, before any data are read; return the
+    rewards that no entry names.
+    """
+    if not isinstance(task_rewards, Mapping) or not task_rewards:
+        raise RecipeError(
+            f"task_rewards: must be a mapping {{TASK: [reward, …]}}, got {task_rewards!r}"
+        )
+    for_all = list(reward_funcs)
+    for entry, rewards in task_rewards.items():
+        if not isinstance(entry, str) or not isinstance(rewards, list | tuple):
+            raise RecipeError(
+                f"task_rewards: {entry!r}: must be text, with a list of rewards, got {rewards!r}"
+            )
+        for name in rewards:
+            if name not in reward_funcs:
+                raise RecipeError(
+                    f"task_rewards: {entry}: "
+                    + unknown_name("reward in reward_funcs", name, reward_funcs)
+                )
+        for_all = [name for name in for_all if name not in rewards]
+    return for_all
+
+
+def route(
+    funcs: Sequence[Callable],
+    names: Sequence[str],
+    task_rewards: Mapping[str, Sequence[str]],
+    task_column: str | None,
+) -> list[Callable[..., Values]]:
+    """Let each reward judge the rows of its tasks alone; one that no entry names judges all rows.
+
+    Each reward's mean on each task goes to the metric ``rewards/<reward>/<task>``. Without
+    ``task_column``, a row's task stands in the column ``task``, else ``data_source``.
+    """
+    for_all = check_task_rewards(task_rewards, names)
+    routed: list[Callable[..., Values]] = []
+    for func, name in zip(funcs, names, strict=True):
+        routed.append(
+            (AsyncRoutedReward if is_async(func) else RoutedReward)(
+                func, name, task_rewards, for_all, task_column
+            )
+        )
+    return routed
+
+
+@dataclass(frozen=True)
+class RoutedReward:
+    reward: Callable
+    name: str
+    task_rewards: Mapping[str, Sequence[str]]
+    for_all: Sequence[str]  # the rewards that no entry names
+    column: str | None
+    logged: dict[str, None] = field(default_factory=dict)  # columns of the completions table
+
+    @property
+    def __name__(self) -> str:
+        return getattr(self.reward, "__name__", self.name)
+
+    def judged(self, columns: Mapping[str, Any]) -> list[int]:
+        """The rows that this reward judges; it is an error if there is no column of tasks, or a row
+        that no reward would judge.
+        """
+        tasks = self._tasks(columns)
+        for task in sorted({task for task in tasks if not self.task_rewards.get(task)}):
+            known = ", ".join(sorted(self.task_rewards))
+            if not self.for_all:
+                raise RecipeError(
+                    f"task_rewards: row {tasks.index(task)} has task {task!r}, which no "
+                    f"reward judges; tasks known: {known}"
+                )
+            if task not in self.task_rewards:
+                warn_once(
+                    f"task_rewards: no entry for task {task!r}; its rows are judged by "
+                    f"{', '.join(self.for_all)} alone"
+                )
+        return [
+            row
+            for row, task in enumerate(tasks)
+            if self.name in self.for_all or self.name in self.task_rewards.get(task, ())
+        ]
+
+    def _tasks(self, columns: Mapping[str, Any]) -> list[str]:
+        known = [
+            name
+            for name, value in columns.items()
+            if isinstance(value, Sequence) and not isinstance(value, str)
+        ]
+        column = self.column or next(
+            (name for name in ("task", "data_source") if name in known), "task"
+        )
+        if column not in known:
+            raise RecipeError("task_column: " + unknown_name("column", column, known))
+        return [str(task) for task in columns[column]]
+
+    def __call__(self, **columns: Any) -> Values:
+        rows, arguments = self._select(columns)
+        # One that asks the other processes must be called in all of them, or they wait for it.
+        called = rows or getattr(self.reward, "spans_processes", False)
+        return self._spread(self.reward(**arguments) if called else [], rows, columns)
+
+    def _select(self, columns: dict[str, Any]) -> tuple[list[int], dict[str, Any]]:
+        """The rows that this reward judges, and its arguments for them."""
+        rows, count = self.judged(columns), len(columns["completions"])
+        log_extra = columns.get("log_extra", ignore)
+
+        def log_some(column: str, values: Sequence[Any]) -> None:
+            self.logged[column] = None
+            of_row = dict(zip(rows, values, strict=True))
+            log_extra(column, [of_row.get(row) for row in range(count)])
+
+        for column in (
+            self.logged if not rows else ()
+        ):  # the completions table would show an earlier batch's values
+            log_some(column, [])
+        arguments = {
+            key: [value[row] for row in rows]
+            if isinstance(value, list | tuple) and len(value) == count
+            else value
+            for key, value in columns.items()
+        }
+        return rows, {**arguments, "log_extra": log_some}
+
+    def _spread(
+        self, scores: Sequence[float | None], rows: Sequence[int], columns: dict[str, Any]
+    ) -> Values:
+        """The scores as one entry per row of the whole batch; each goes to its task's curve."""
+        of_row, log_metric = dict(zip(rows, scores, strict=True)), columns.get("log_metric", ignore)
+        tasks = self._tasks(columns)
+        # TRL takes the mean over all ranks of what was logged, so one value per row; a rank without
+        # the name does not count.
+        for row, score in of_row.items():
+            if score is not None and not math.isnan(score):  # TRL takes NaN for None
+                task = (
+                    f"task {tasks[row]}" if tasks[row] in ("mean", "std") else tasks[row]
+                )  # TRL's own curves
+                log_metric(f"rewards/{self.__name__}/{task}", float(score))
+        return [of_row.get(row) for row in range(len(tasks))]
+
+
+class AsyncRoutedReward(RoutedReward):
+    """The same around an ``async`` reward, which TRL awaits together with the others."""
+
+    async def __call__(self, **columns: Any) -> Values:  # type: ignore[override]
+        rows, arguments = self._select(columns)
+        return self._spread(await self.reward(**arguments) if rows else [], rows, columns)

@@ -1,0 +1,139 @@
+"""What a letter ranges over: conditions at the end of a text, and bounds as intervals."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from r1_recipes.verification.words import letters
+
+_SET = r"(?:\\math(?:bb|bf|rm)\s*\{?\s*)?[NZRQ]\s*\}?\s*(?:[_^]\s*\{?\s*[*+]\s*\}?|\+)?"
+
+
+_KIND = r"(?:(?:positive|natural|non-?negative)\s+)?(?:integer|real|number)s?(?:\s+numbers?)?"
+
+
+# "k \\in \\mathbb{Z}", "k is an integer", "for all integers n", "n \\ge 1", "x \\ne -1" at the end
+# of a text.
+_CONDITION = re.compile(
+    r"(?P<before>(?:\s*[,;]\s*|\s*\(\s*|\s+)(?:(?:for|where|with|when|if)\b\s*|\\forall\s*|"
+    r"(?:all|any|every|some)\s+(?=[^\\]*\\in))*)"
+    rf"(?:(?:{_KIND}\s+)?(?P<letter>[A-Za-z])\s*\\in\s*(?P<set>{_SET})"
+    rf"|(?P<named>[A-Za-z])\s+(?:is|are)\s+(?:an?\s+|any\s+)*{_KIND}"
+    rf"|(?:all|any|every)\s+(?:{_KIND}\s+)?(?P<free>[A-Za-z])"
+    r"|(?P<bound>[k-n])\s*(?:\\ge|>)\s*[01]"
+    r"|(?P<hole>[A-Za-z])\s*\\ne\s*-?[^\s,()]+)\s*\)?\s*\Z"
+)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What a letter ranges over: ``k \\in \\mathbb{Z}``."""
+
+    letter: str
+    range: str  # ``Z``, ``N+``, ``all``, or a bound itself: ``n\\ge1``
+    text: str = ""
+
+
+def split_condition(text: str) -> tuple[str, Condition | None]:
+    """A text, and the condition on one of its letters that it ends with."""
+    found = _CONDITION.search(text)
+    if found is None or not (main := text[: found.start()].strip(" ,;")):
+        return text, None
+    ranged, excluded = (
+        found["letter"] or found["named"] or found["free"],
+        found["bound"] or found["hole"],
+    )
+    if (ranged or excluded) not in letters(main):
+        return text, None
+    # "x > 0, x \ne 1" is a list of conditions, and "x \ne 1" with nothing before it is the answer
+    # itself.
+    if excluded and (not found["before"].strip() or re.search(r"[<>]|\\[lg]e(?![a-z])", main)):
+        return text, None
+    text = found[0].strip(" ,;()")
+    return main, Condition(
+        ranged or excluded,
+        _range(found["set"] or found[0]) if ranged else re.sub(r"\s", "", text),
+        text,
+    )
+
+
+def _range(said: str) -> str:
+    """``Z``, ``N+`` and the like, of ``\\mathbb{Z}`` or of "k is a positive integer"."""
+    if "real" in said:
+        return "R"
+    if re.search("positive|natural", said):
+        return "N+"
+    if "integer" in said:
+        return "Z"
+    if "\\in" not in said and "{" not in said and not re.fullmatch(r"\W*[NZRQ]\W*", said):
+        return "all"
+    return re.sub(r"\\math(?:bb|bf|rm)|[\s{}_^]", "", said).replace("*", "+")
+
+
+_BOUND = r"(?:[^<>=,|A-Za-z\\]|\\(?:frac|sqrt|pi|infty)(?![A-Za-z]))+?"
+
+
+_ONE_BOUND = re.compile(rf"\s*([A-Za-z])\s*(<|>|\\le|\\ge)\s*({_BOUND})\s*")
+
+
+_TWO_BOUNDS = re.compile(rf"\s*({_BOUND})\s*(<|\\le)\s*([A-Za-z])\s*(<|\\le)\s*({_BOUND})\s*")
+
+
+_FALLING = re.compile(rf"\s*({_BOUND})\s*(>|\\ge)\s*([A-Za-z])\s*(>|\\ge)\s*({_BOUND})\s*")
+
+
+_BOUND_FIRST = re.compile(rf"\s*({_BOUND})\s*(<|>|\\le|\\ge)\s*([A-Za-z])\s*")
+
+
+_EITHER = re.compile(r"\s*,?\s*(?:\bor\b|\\lor(?![a-z])|\\vee(?![a-z])|或)\s*")
+
+
+def two_bounds(text: str) -> str:
+    """``1 > x > 0``, ``0 < x and x < 1`` and ``x > 0, x < 1`` as ``0 < x < 1``; any other text as
+    it is.
+    """
+    turned = {">": "<", "\\ge": "\\le", "<": ">", "\\le": "\\ge"}
+    if chain := _FALLING.fullmatch(text):
+        start, left, name, right, end = chain.groups()
+        return f"{end} {turned[right]} {name} {turned[left]} {start}"
+    bounds = {}
+    for piece in re.split(r"\s*(?:,|\band\b|\\land(?![a-z])|且)\s*", text):
+        if one := _ONE_BOUND.fullmatch(piece):
+            name, sign, end = one.groups()
+        elif one := _BOUND_FIRST.fullmatch(piece):
+            end, sign, name = one[1], turned[one[2]], one[3]
+        else:
+            return text
+        if (name, sign in (">", "\\ge")) in bounds:
+            return text
+        bounds[name, sign in (">", "\\ge")] = (end, sign)
+    names = {name for name, _ in bounds}
+    if len(bounds) != 2 or len(names) != 1:
+        return text
+    (name,) = names
+    (low, opens), (high, closes) = bounds[name, True], bounds[name, False]
+    return f"{low} {turned[opens]} {name} {closes} {high}"
+
+
+def union(text: str) -> str | None:
+    """Bounds on one letter that are joined by "or", ``x < 2 or x > 3``, as a union of intervals."""
+    intervals, names = [], set()
+    for piece in _EITHER.split(text):
+        if one := _ONE_BOUND.fullmatch(piece):
+            name, sign, end = one.groups()
+            below, closed = sign in ("<", "\\le"), sign.startswith("\\")
+            intervals.append(
+                rf"(-\infty,{end}{']' if closed else ')'}"
+                if below
+                else rf"{'[' if closed else '('}{end},\infty)"
+            )
+        elif two := _TWO_BOUNDS.fullmatch(piece):
+            start, left, name, right, end = two.groups()
+            intervals.append(
+                f"{'(' if left == '<' else '['}{start},{end}{')' if right == '<' else ']'}"
+            )
+        else:
+            return None
+        names.add(name)
+    return r" \cup ".join(intervals) if len(intervals) > 1 and len(names) == 1 else None
