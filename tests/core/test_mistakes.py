@@ -164,7 +164,7 @@ MISTAKES = [
     ({"reward_funcs": [f"{OWN}:rises"]}, r"Did you mean 'raises'"),
     (
         {"reward_funcs": [f"{OWN}:raises"]},
-        rf"'{OWN}:raises' fails: ZeroDivisionError.* {_line(raises, 1)}",
+        rf"'{OWN}:raises' fails: ZeroDivisionError.* {_line(raises, 2)}",
     ),
     (
         {"reward_funcs": [f"{OWN}:fails_late"]},

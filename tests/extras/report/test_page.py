@@ -269,9 +269,9 @@ def test_every_string_that_is_asked_for_is_there_and_none_else() -> None:
     asked |= {
         f"{kind}:{code}"
         for kind in "fr"
-        for code in [*re.findall(r'\bflag\("(\w+)"', source), *(code for code, *_ in read._TRENDS)]
+        for code in [*re.findall(r'\bflag\(\s*"(\w+)"', source), *(code for code, *_ in read._TRENDS)]
     }
-    asked |= {f"x:{code}" for code in re.findall(r'\.note\("(\w+)"', source)}
+    asked |= {f"x:{code}" for code in re.findall(r'\.note\(\s*"(\w+)"', source)}
     assert asked <= set(table)
     # The rest is asked for by a name that is put together, or is in a list.
     for key in set(table) - asked:
