@@ -73,6 +73,10 @@ def device_memory(recipe: Recipe) -> int | None:
     return psutil.virtual_memory().total if recipe.training.use_cpu else gpu_memory()
 
 
+# Of a device's memory; activations, which are not counted, need the rest.
+_FULL = 0.85
+
+
 def check_memory(report: Report, recipe: Recipe, shape: Shape, shards: int) -> None:
     """Compare what each device holds for the whole run with the memory that vLLM leaves."""
     training, state = recipe.training, training_state(recipe, shape, shards)
@@ -91,7 +95,7 @@ def check_memory(report: Report, recipe: Recipe, shape: Shape, shards: int) -> N
     share = training.vllm_gpu_memory_utilization if shares_device(recipe) else 0
     message += f"; the device has {available / 1e9:.1f} GB, {share:.0%} of it for vLLM"
     level = OK
-    if needed > (1 - share) * available:
+    if needed > _FULL * (1 - share) * available:
         # Shards may be offloaded, and a vLLM engine may sleep.
         level = ERROR if needed > available and shards == 1 else WARNING
         message += ". Fix: use_peft: true, ZeRO-3 or FSDP over several devices, or a smaller model"
