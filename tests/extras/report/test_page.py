@@ -269,7 +269,10 @@ def test_every_string_that_is_asked_for_is_there_and_none_else() -> None:
     asked |= {
         f"{kind}:{code}"
         for kind in "fr"
-        for code in [*re.findall(r'\bflag\(\s*"(\w+)"', source), *(code for code, *_ in read._TRENDS)]
+        for code in [
+            *re.findall(r'\bflag\(\s*"(\w+)"', source),
+            *(code for code, *_ in read._TRENDS),
+        ]
     }
     asked |= {f"x:{code}" for code in re.findall(r'\.note\(\s*"(\w+)"', source)}
     assert asked <= set(table)
