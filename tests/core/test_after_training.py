@@ -30,11 +30,22 @@ COMMANDS = [
 BIN = Path(sys.executable).parent
 # For a tiny model on a busy machine; the rest of each command is the guide's.
 QUICK = ["--max_eval_samples", "2", "--num_samples", "1", "--max_completion_length", "8"]
-LATER = (
+# How each command starts that a test below runs.
+JUDGED = "python -m r1_recipes.evaluate recipes/cpu_grpo.yaml --model outputs/demo/cold_start"
+ASKED = "python -m r1_recipes.evaluate recipes/cpu_grpo.yaml --model outputs/demo/grpo --ask"
+SERVED = "transformers serve "
+CURLED = "curl "
+CHATTED = "transformers chat "
+PUBLISHED = "hf upload "
+MERGED = "python -m r1_recipes.adapters "
+CONVERTED = "python llama.cpp/convert_hf_to_gguf.py "
+RUN_HERE = (JUDGED, ASKED, SERVED, CURLED, CHATTED, PUBLISHED, MERGED, CONVERTED)
+# tests/vllm/test_served.py runs the first; the second installs what is there; the last needs a build of llama.cpp.
+RUN_ELSEWHERE = (
     "vllm serve outputs/demo/grpo",
     "pip install ",
     "llama.cpp/build/bin/llama-server ",
-)  # tests/vllm/test_served.py; what is there; nowhere
+)
 pytestmark = pytest.mark.slow
 
 
@@ -118,9 +129,8 @@ def typed(folder: Path) -> Callable[..., str]:
 
 
 def test_every_command_is_run() -> None:
-    source = Path(__file__).read_text(encoding="utf-8")
-    tested = [*re.findall(r'(?:typed|startswith)\("([^"]+)"', source), *LATER]
-    assert [line for line in COMMANDS if not line.startswith(tuple(tested))] == []
+    tested = RUN_HERE + RUN_ELSEWHERE
+    assert [line for line in COMMANDS if not line.startswith(tested)] == []
     chinese = (REPOSITORY / "docs" / "after_training.zh.md").read_text(encoding="utf-8")
     assert re.findall(r"```(?:bash|python)\n.*?```", chinese, re.DOTALL) == re.findall(
         r"```(?:bash|python)\n.*?```", GUIDE, re.DOTALL
@@ -129,12 +139,12 @@ def test_every_command_is_run() -> None:
 
 def test_judged_and_asked(typed: Callable[..., str], folder: Path) -> None:
     table = typed(
-        "python -m r1_recipes.evaluate recipes/cpu_grpo.yaml --model outputs/demo/cold_start",
+        JUDGED,
         *QUICK,
     )
     assert "| outputs/demo/grpo |" in table and (folder / "outputs/judged/results.json").exists()
     asked = typed(
-        "python -m r1_recipes.evaluate recipes/cpu_grpo.yaml --model outputs/demo/grpo --ask",
+        ASKED,
         *QUICK[4:],
     )
     assert "=== outputs/demo/grpo\n<think>" in asked
@@ -143,7 +153,7 @@ def test_judged_and_asked(typed: Callable[..., str], folder: Path) -> None:
 @pytest.fixture
 def server(folder: Path, tmp_path: Path) -> Iterator[str]:
     """The guide's ``transformers serve`` on a free port."""
-    (line,) = (command for command in COMMANDS if command.startswith("transformers serve "))
+    (line,) = (command for command in COMMANDS if command.startswith(SERVED))
     words = [str(BIN / "transformers"), *shlex.split(line)[1:], "--port"]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     with serving(
@@ -157,7 +167,7 @@ def test_served_and_chatted_with(
 ) -> None:
     pytest.importorskip("fastapi")
     here = ("localhost:8000", server)
-    answer = yaml.safe_load(typed("curl ", replace=here))
+    answer = yaml.safe_load(typed(CURLED, replace=here))
     assert answer["choices"][0]["message"]["role"] == "assistant"
     # The template's system prompt and prefill are in what the server counts.
     from transformers import AutoTokenizer
@@ -170,7 +180,7 @@ def test_served_and_chatted_with(
     # An untrained model's sample may be cut, and the first "!exit" then means that it shall not go
     # on.
     lines = "What is 7 + 5 * 3?\n!exit\n!exit\n"
-    shown = typed("transformers chat ", HF_HUB_OFFLINE="0", replace=here, stdin=lines)
+    shown = typed(CHATTED, HF_HUB_OFFLINE="0", replace=here, stdin=lines)
     assert "outputs/demo/grpo" in shown
     (block,) = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
     monkeypatch.chdir(folder)
@@ -188,7 +198,7 @@ def test_published(typed: Callable[..., str], tmp_path: Path) -> None:
             "HF_HOME": str(tmp_path / "home"),
             "NO_PROXY": "127.0.0.1",
         }
-        typed("hf upload ", **online)
+        typed(PUBLISHED, **online)
     pushed = {path.name for path in (tmp_path / "models" / "me" / "sums").iterdir()}
     assert {
         "model.safetensors",
@@ -203,7 +213,7 @@ def test_published(typed: Callable[..., str], tmp_path: Path) -> None:
 
 
 def test_merged(typed: Callable[..., str], folder: Path) -> None:
-    typed("python -m r1_recipes.adapters ")
+    typed(MERGED)
     template = (folder / "outputs/lora/merged/chat_template.jinja").read_text(encoding="utf-8")
     assert template == (folder / "outputs/demo/grpo/chat_template.jinja").read_text(
         encoding="utf-8"
@@ -224,7 +234,7 @@ def test_converted(typed: Callable[..., str], folder: Path, tmp_path: Path) -> N
     )  # the converter knows no tokenizer of a tiny model
     shutil.copy(folder / "outputs/demo/grpo/chat_template.jinja", tmp_path / "model")
     typed(
-        "python llama.cpp/convert_hf_to_gguf.py ",
+        CONVERTED,
         replace=("outputs/demo/grpo", str(tmp_path / "model")),
     )
     fields = GGUFReader(folder / "model.gguf").fields
