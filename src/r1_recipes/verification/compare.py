@@ -62,7 +62,12 @@ def equal(target: list, found: list, precision: int = PRECISION, ordered: bool =
 
 
 def same(
-    gold: Any, answer: Any, precision: int = PRECISION, ordered: bool = False, nested: bool = False
+    gold: Any,
+    answer: Any,
+    precision: int = PRECISION,
+    ordered: bool = False,
+    nested: bool = False,
+    is_end: bool = False,
 ) -> bool:
     """Whether two SymPy values are equal: number by number inside lists, pairs, sets, intervals and
     matrices.
@@ -76,7 +81,7 @@ def same(
     if gold == sympy.EmptySet:
         return False
     if _is_number(gold) and _is_number(answer):
-        return _same_number(gold, answer, precision, in_list=nested)
+        return _same_number(gold, answer, precision, is_end=is_end)
     one, other = _parts(gold), _parts(answer)
     if one and other:
         if len(one) != len(other) or len(one) > MAX_PARTS:
@@ -141,7 +146,7 @@ def _verify(gold: Any, answer: Any, precision: int) -> bool:
 
 
 def _same_end(gold: Any, answer: Any, precision: int) -> bool:
-    return gold == answer or same(gold, answer, precision, nested=True)
+    return gold == answer or same(gold, answer, precision, is_end=True)
 
 
 def _alike(gold: Any, answer: Any) -> tuple[Any, Any]:
@@ -207,7 +212,7 @@ def _exact(value: Any) -> Any:
     ).doit()
 
 
-def _same_number(gold: Any, answer: Any, precision: int, in_list: bool = False) -> bool:
+def _same_number(gold: Any, answer: Any, precision: int, is_end: bool = False) -> bool:
     import sympy
 
     exact = [_exact(value) for value in (gold, answer)]
@@ -244,9 +249,10 @@ def _same_number(gold: Any, answer: Any, precision: int, in_list: bool = False) 
         return True
     if _verify(gold, answer, precision):
         return True
-    return typed[0] and _rounds(
-        exact[0], exact[1], typed=isinstance(answer, sympy.Float), in_list=in_list
-    )
+    if gold.has(sympy.UnevaluatedExpr):
+        return False  # 12.5% is 0.125, and no rounding of 0.1254
+    typed_answer = isinstance(answer, sympy.Float)
+    return typed[0] and _rounds(exact[0], exact[1], typed_answer, is_end)
 
 
 def _vanishes(gold: Any, answer: Any) -> bool:
@@ -270,16 +276,14 @@ def _vanishes(gold: Any, answer: Any) -> bool:
     return bool(abs(difference) <= tolerance * max(abs(one), abs(other)))
 
 
-def _rounds(gold: Any, answer: Any, typed: bool, in_list: bool) -> bool:
+def _rounds(gold: Any, answer: Any, typed: bool, is_end: bool) -> bool:
     """Whether a gold that is a decimal is a rounding of the answer; a fraction that is meant is
     equal, so that it is none.
     """
     if not (gold.is_Rational and answer.is_real) or (answer.is_Rational and not typed):
         return False
     near = answer if answer.is_Rational else answer.round(25)
-    return rounds_to(
-        Fraction(int(gold.p), int(gold.q)), Fraction(str(near)), typed=typed, in_list=in_list
-    )
+    return rounds_to(Fraction(int(gold.p), int(gold.q)), Fraction(str(near)), typed, is_end)
 
 
 def _approximates(exact: Any, near: Any) -> bool:

@@ -91,8 +91,9 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
         r"Viertel Drittel Tausend Dutzend Million(?:en)? "
         r"Milliarden mille mil moins menos? demi moitié racine raíz mitad doble cuadrado "
         r"carré opposé opuesto минус",
-        r"[倍半减加]|マイナス|마이너스|(?<=\d)-?(?:ish|something)\b|[一二三四五六七八九十百千零负負欠](?=\s*\d)|零下|"
-        r"(?<=\d)\s*[十拾打零仟만억천]|点(?=[一二三四五六七八九零])|分之|平方(?![米厘分公千])|倒数|相反数",
+        r"[倍半减加]|マイナス|마이너스|(?<=\d)[\s-]?(?:ish|odd|something)\b|\band counting\b|"
+        r"[一二三四五六七八九十百千零负負欠](?=\s*\d)|零下|"
+        r"(?<=\d)\s*[十拾打零百仟佰만억천]|点(?=[一二三四五六七八九零])|分之|平方(?![米厘分公千])|倒数|相反数",
     ),
 )
 # What refuses an answer unless the gold says the same; tests/core/verification/test_reading.py has
@@ -149,7 +150,9 @@ _OTHER_CHOICE = re.compile(
     r"'|\b(?:is|are)\W*\Z|"
     r"\b(?:or|and|then|actually|rather|sorry|scratch|changed|unlikely|eliminated|rejected|"
     r"alternatively|as well|the opposite|nope|"
-    r"next|previous|wait|(?:ruled|struck) out)\b"
+    r"next|previous|wait|(?:ruled|struck|crossed|is|was|it's) (?:out|off))\b|"
+    r"(?i:\A\W*(?:too|out|off|crossed|ruled|struck|gone|dismissed|discarded|removed|excluded|fails?|"
+    r"looks|seems|bad|worse|worst|never|nearly|almost|close|tempting|last)\b)"
 )
 
 

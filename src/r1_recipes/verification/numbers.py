@@ -60,13 +60,14 @@ class Value:
         return self.number / 100 if self.percent else self.number
 
 
-def rounds_to(gold: Fraction, answer: Fraction, typed: bool = True, in_list: bool = False) -> bool:
+def rounds_to(gold: Fraction, answer: Fraction, typed: bool = True, is_end: bool = False) -> bool:
     """Whether a decimal gold is what an answer becomes when it is rounded to the gold's places:
     0.59 for 0.5941, 125.663 for 40\\pi.
 
-    A gold of fewer than two places is taken as typed (in a list it needs one), and so is a rounding
-    of pi or e, since 22/7 and 3.1416 are others. What differs from the gold by less than a
-    hundredth of its last place is another number and no rounding.
+    A gold of fewer than two places is taken as typed, and so is a rounding of pi or e, since 22/7
+    and 3.1416 are others. An interval's end of one place takes what is nearer: 5.89 for 5.9, not
+    5.86. What differs from the gold by less than a hundredth of its last place is another number
+    and no rounding.
 
     An answer that is no decimal itself (not ``typed``) has to agree in five digits, since fewer
     agree by accident; such a gold may also be cut off instead of rounded.
@@ -77,7 +78,8 @@ def rounds_to(gold: Fraction, answer: Fraction, typed: bool = True, in_list: boo
     if rounds_constant(gold):
         return False
     if typed:
-        return places >= (1 if in_list else 2) and unit / 100 <= gap <= unit / 2
+        widest = unit / 2 if places > 1 else unit / 4 if is_end and places else 0
+        return unit / 100 <= gap <= widest
     return abs(gold) >= 10**4 * unit and gap <= (unit if abs(answer) > abs(gold) else unit / 2)
 
 

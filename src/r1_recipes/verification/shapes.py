@@ -27,6 +27,10 @@ _CHOOSE = re.compile(
 _BASE = re.compile(r"\d\s*_\s*(?:\{\s*([^{}]*?)\s*\}|(\w+)|\W)")
 
 
+# What says that "(1, 2)" is no pair: x \\in (1, 2), ]1, 2[.
+_INTERVAL = re.compile(r"\\in(?![A-Za-z])|[<>]|\A\W*\]")
+
+
 _MODULO = re.compile(
     r"\\[bp]?mod(?![A-Za-z])|\.\.\.|…|\\[lc]?dots(?![A-Za-z])"
 )  # math-verify drops both
@@ -75,6 +79,7 @@ def mismatch(text: str, expression: str, gold: Gold) -> Refusal | None:
         or (gold.value and RELATION.search(expression))
         or (_is_list(gold) and (RELATION.search(expression) or kind_of(expression) == "("))
         or _BASE.findall(expression) != _BASE.findall(gold.text or gold.raw)
+        or ("matrix}" in gold.raw and _INTERVAL.search(text))
     ):
         return Refusal.DIFFERENT
     if _UNDONE.search(expression) and not _UNDONE.search(gold.raw):
@@ -174,11 +179,11 @@ def as_gold_says(cleaned: str, condition: Condition | None, gold: Gold) -> str:
         and own["of"] not in letters(found["value"])
     ):
         return f"{own['name']}({own['of']})={_renamed(found['value'], found['of'], own['of'])}"
-    left = re.match(r"\s*([a-z])\s*=", gold.text or "")
+    left = re.match(r"\s*([A-Za-z])\s*=", gold.text or "")
     if (
         found
         and left
-        and found["of"] in gold.variables - {left[1]}
+        and found["of"] == _argument(gold.variables - {left[1]})
         and found["name"] in ("f", left[1])
     ):
         return f"{left[1]}={found['value']}"  # y = 2x + 3, as f(x)
@@ -190,6 +195,16 @@ def as_gold_says(cleaned: str, condition: Condition | None, gold: Gold) -> str:
             cleaned,
         )
     return cleaned
+
+
+def _argument(variables: frozenset[str]) -> str | None:
+    """Name the letter that a gold is a function of: x, t or n, or its only one; the others are
+    constants.
+    """
+    usual = [letter for letter in "xtn" if letter in variables]
+    if usual:
+        return usual[0]
+    return next(iter(variables)) if len(variables) == 1 else None
 
 
 def _renamed(text: str, letter: str, new: str) -> str:

@@ -296,9 +296,9 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
         ),
         (
             "set-builder",
-            r"\A\\?\{\s*[A-Za-z]\s*(?:\\mid|\||:)(?=[^{}]*(?:[<>]|\\(?:[lg]e|"
-            r"in)(?![a-z])))(.*?)\\?\}\Z",
-            r"\1",
+            r"\A\\?\{\s*([A-Za-z])\s*(?:\\mid|\||:)(?=[^{}]*(?:[<>]|\\(?:[lg]e|"
+            r"in)(?![a-z])))(?=[^{}]*(?<![A-Za-z\\])\1(?![A-Za-z]))(.*?)\\?\}\Z",
+            r"\2",
         ),
         ("ratio", r"(?<![\d:.])\d{1,9}(?:\s*:\s*\d{1,9}){2,}(?![\d:.])", _ratio),
         (

@@ -105,7 +105,7 @@ _NAMED_WORDS = "|".join(
 _WORD = (
     r"(?P<power>square[ -]|cubic[ -]|sq\.? ?|平方|立方)?"
     r"(?:(?P<prefix>kilo|mega|giga|deci|centi|milli|micro|nano|pico|nautical)[ -]?|"
-    r"(?P<zh>[毫微百]))?"
+    r"(?P<zh>[毫微百厘千兆纳皮]))?"
     + f"(?:{_NAMED_WORDS})"
 )  # fmt: skip
 # What joins the words of one unit: watt hours, metres per second, miles/hour.
@@ -146,6 +146,11 @@ _PREFIXES = {
     "毫": "m",
     "微": "u",
     "百": "h",
+    "厘": "c",
+    "千": "k",
+    "兆": "M",
+    "纳": "n",
+    "皮": "p",
 }
 
 

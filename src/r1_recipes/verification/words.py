@@ -246,6 +246,7 @@ _ACTS = re.compile(
 _ACTS_ON_ALGEBRA = re.compile(
     r"(?:\b(?!(?:equation|expression|form|value|formula|graph|solution|roots?|function|set|"
     r"line|curve)\s)\w+\s+of|(?<!equal )\bto|through|"
+    r"\bof\s+(?:an?\s+)?(?:radius|diameter|side|base|height|width|length|edge)|"
     r"minimum|maximum|perpendicular|parallel|tangent|slope|domain|range|perimeter|area|"
     r"volume)\s*(?:the\s+)?\Z",
     re.IGNORECASE,
