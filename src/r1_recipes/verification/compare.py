@@ -84,38 +84,34 @@ def same(
         return _same_number(gold, answer, precision, is_end=is_end)
     one, other = _parts(gold), _parts(answer)
     if one and other:
-        if len(one) != len(other) or len(one) > MAX_PARTS:
-            return False
-        rows = [
-            [same(part, candidate, precision, nested=True) for candidate in other] for part in one
-        ]
-        if (
-            isinstance(gold, sympy.FiniteSet)
-            and isinstance(answer, sympy.FiniteSet)
-            and not ordered
-        ):
-            return _paired(rows)
-        return all(row[index] for index, row in enumerate(rows))
+        unordered = isinstance(gold, sympy.FiniteSet) and isinstance(answer, sympy.FiniteSet)
+        return _same_parts(one, other, precision, unordered and not ordered)
     if isinstance(gold, sympy.Interval) and isinstance(answer, sympy.Interval):
-        # An end that is rounded is neither in nor out.
-        ends = (gold.left_open, gold.right_open), (answer.left_open, answer.right_open)
-        rounded = (
-            ends == ((True, True), (False, False)) and _decimals(gold.start) and _decimals(gold.end)
-        )
-        kinds = ends[0] == ends[1] or rounded
-        return kinds and all(
-            _same_end(*ends, precision)
-            for ends in ((gold.start, answer.start), (gold.end, answer.end))
-        )
+        return _same_interval(gold, answer, precision)
     if not _verify(gold, answer, precision):
         return False
-    if (
-        isinstance(gold, sympy.core.relational.Relational)
-        and isinstance(answer, type(gold))
-        and gold.lhs == answer.lhs
-    ):
+    equation = isinstance(gold, sympy.core.relational.Relational)
+    if equation and isinstance(answer, type(gold)) and gold.lhs == answer.lhs:
         return same(gold.rhs, answer.rhs, precision)  # 1.6e-19 is not 1.7e-19
     return _vanishes(gold, answer)
+
+
+def _same_parts(gold: list, answer: list, precision: int, unordered: bool) -> bool:
+    """Whether two lists have the same parts; ``unordered``: in any order."""
+    if len(gold) != len(answer) or len(gold) > MAX_PARTS:
+        return False
+    rows = [[same(part, other, precision, nested=True) for other in answer] for part in gold]
+    return _paired(rows) if unordered else all(row[index] for index, row in enumerate(rows))
+
+
+def _same_interval(gold: Any, answer: Any, precision: int) -> bool:
+    """Whether two intervals have the same ends; one that is rounded is neither in nor out."""
+    opens, others = [(value.left_open, value.right_open) for value in (gold, answer)]
+    rounded = _decimals(gold.start) and _decimals(gold.end)
+    if opens != others and not (rounded and all(opens) and not any(others)):
+        return False
+    ends = (gold.start, answer.start), (gold.end, answer.end)
+    return all(one == other or same(one, other, precision, is_end=True) for one, other in ends)
 
 
 def _paired(rows: list[list[bool]]) -> bool:
@@ -143,10 +139,6 @@ def _verify(gold: Any, answer: Any, precision: int) -> bool:
         timeout_seconds=None,
         allow_set_relation_comp=True,
     )
-
-
-def _same_end(gold: Any, answer: Any, precision: int) -> bool:
-    return gold == answer or same(gold, answer, precision, is_end=True)
 
 
 def _alike(gold: Any, answer: Any) -> tuple[Any, Any]:
@@ -216,43 +208,57 @@ def _same_number(gold: Any, answer: Any, precision: int, is_end: bool = False) -
     import sympy
 
     exact = [_exact(value) for value in (gold, answer)]
-    typed = [_decimals(gold), _decimals(answer)]
-    if any(value.has(sympy.UnevaluatedExpr) for value in (gold, answer)) and not any(typed):
-        return _verify(
-            gold, answer, precision
-        )  # 50% is 50 and 1/2; what has no decimals is compared exactly
-    if exact[0].is_zero or not any(typed):
-        return (
-            _verify(gold, answer, precision)
-            and (exact[0] - exact[1]).is_zero is not False
-            and _vanishes(*exact)
-        )
-    if (
-        exact[0].is_real and (size := abs(exact[0].evalf(15))) < NEAR_ZERO
-    ):  # Places count from the first digit.
-        scale = sympy.Integer(10) ** -int(sympy.floor(sympy.log(size, 10)))
-        gold, answer, exact = gold * scale, answer * scale, [value * scale for value in exact]
-    long = [
-        value
-        for value, decimal in zip(exact, typed, strict=True)
-        if value.is_Rational and not decimal
-    ]
-    if any(max(abs(value.p) if value.q == 1 else 0, value.q) > LONGEST_DECIMAL for value in long):
+    if not (_decimals(gold) or _decimals(answer)):
+        if gold.has(sympy.UnevaluatedExpr) or answer.has(sympy.UnevaluatedExpr):
+            return _verify(gold, answer, precision)  # 50% is 50 and 1/2
+        return _same_exact(gold, answer, precision, exact)
+    if exact[0].is_zero:
+        return _same_exact(gold, answer, precision, exact)
+    scale = _scale(exact[0])
+    gold, answer, exact = gold * scale, answer * scale, [value * scale for value in exact]
+    if _too_long_for_decimals(gold, exact[0]) or _too_long_for_decimals(answer, exact[1]):
         return _vanishes(*exact)
-    difference = exact[0] - exact[1]
-    if difference.is_zero:
-        return True
-    whole = any(
-        value.is_Integer and not decimal for value, decimal in zip(exact, typed, strict=True)
+    return (
+        _differ_by_rounding(gold, answer, precision, exact)
+        or _verify(gold, answer, precision)
+        or (_decimals(gold) and _rounds(gold, *exact, isinstance(answer, sympy.Float), is_end))
     )
-    if difference.is_Rational and not whole and abs(difference) * 2 * 10**precision < 1:
-        return True
-    if _verify(gold, answer, precision):
-        return True
-    if gold.has(sympy.UnevaluatedExpr):
-        return False  # 12.5% is 0.125, and no rounding of 0.1254
-    typed_answer = isinstance(answer, sympy.Float)
-    return typed[0] and _rounds(exact[0], exact[1], typed_answer, is_end)
+
+
+def _same_exact(gold: Any, answer: Any, precision: int, exact: list) -> bool:
+    """Whether two numbers are equal to the last digit."""
+    return (
+        _verify(gold, answer, precision)
+        and (exact[0] - exact[1]).is_zero is not False
+        and _vanishes(*exact)
+    )
+
+
+def _scale(gold: Any) -> Any:
+    """The power of ten for a gold below ``NEAR_ZERO``, whose places count from the first digit."""
+    import sympy
+
+    size = abs(gold.evalf(15)) if gold.is_real else 1
+    if size >= NEAR_ZERO:
+        return sympy.Integer(1)
+    return sympy.Integer(10) ** -int(sympy.floor(sympy.log(size, 10)))
+
+
+def _too_long_for_decimals(value: Any, exact: Any) -> bool:
+    """Whether an exact number has more digits than a decimal could be a rounding of."""
+    if not exact.is_Rational or _decimals(value):
+        return False
+    return max(abs(exact.p) if exact.q == 1 else 0, exact.q) > LONGEST_DECIMAL
+
+
+def _differ_by_rounding(gold: Any, answer: Any, precision: int, exact: list) -> bool:
+    """Whether two numbers agree in all places that count; a whole number is not rounded."""
+    difference = exact[0] - exact[1]
+    if difference.is_zero or not difference.is_Rational:
+        return bool(difference.is_zero)
+    pairs = zip((gold, answer), exact, strict=True)
+    whole = any(number.is_Integer and not _decimals(value) for value, number in pairs)
+    return not whole and abs(difference) * 2 * 10**precision < 1
 
 
 def _vanishes(gold: Any, answer: Any) -> bool:
@@ -276,10 +282,14 @@ def _vanishes(gold: Any, answer: Any) -> bool:
     return bool(abs(difference) <= tolerance * max(abs(one), abs(other)))
 
 
-def _rounds(gold: Any, answer: Any, typed: bool, is_end: bool) -> bool:
+def _rounds(typed_gold: Any, gold: Any, answer: Any, typed: bool, is_end: bool) -> bool:
     """Whether a gold that is a decimal is a rounding of the answer; a fraction that is meant is
-    equal, so that it is none.
+    equal, so that it is none, and of 12.5% only 0.125 is one.
     """
+    import sympy
+
+    if typed_gold.has(sympy.UnevaluatedExpr):
+        return False
     if not (gold.is_Rational and answer.is_real) or (answer.is_Rational and not typed):
         return False
     near = answer if answer.is_Rational else answer.round(25)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from r1_recipes.verification.conditions import split_condition, two_bounds, union
+from r1_recipes.verification.conditions import Condition, split_condition, two_bounds, union
 from r1_recipes.verification.gold import (
     APPROX,
     EQUALS,
@@ -18,9 +18,7 @@ from r1_recipes.verification.gold import (
     listed,
     squeezed,
 )
-from r1_recipes.verification.lexicon import (
-    Refusal,
-)
+from r1_recipes.verification.lexicon import Refusal
 from r1_recipes.verification.shapes import (
     MEMBER,
     RELATION,
@@ -70,6 +68,7 @@ _CALL = re.compile(
     r"(?<![A-Za-z])[A-Za-z](?:'*|\^\{?-1\}?)\s*\([A-Za-z](?:,\s*[A-Za-z])*\)|_(?:\w|\{[^{}]*\})|"
     r"\\frac\s*\{\s*d\w*\s*\}\s*\{\s*d\w\s*\}|[A-Za-z]{3,}"
 )
+_VARIABLE = re.compile(r"\\?[A-Za-z]+(?:_(?:\w|\{[^{}]*\}))?")
 _TASK = re.compile(r"\\(?:sum|prod|i*int|oint|lim)(?![A-Za-z])")
 
 
@@ -90,141 +89,158 @@ class Answer:
     ] = ()  # a gold's named parts, each with the answer's of that name
 
 
+class _Refused(Exception):
+    """There is nothing to compare; its argument is the :class:`Refusal`."""
+
+
 def read_expression(text: str, cleaned: str, gold: Gold) -> Answer:
-    if _GLUED_WORD.search(cleaned) and not _GLUED_WORD.search(gold.raw):
-        return Answer(refusal=Refusal.CHANGED)
-    if _TOWER.search(cleaned) and not _TOWER.search(gold.raw):
-        return Answer(refusal=Refusal.HOSTILE)
-    # Honest answers are about as long and as deep as their gold; the parsers take seconds for the
-    # rest.
-    if len(cleaned) > max(300, 4 * len(gold.raw)) or max(depths(cleaned)) > max(
-        10, 2 * max(depths(gold.raw))
-    ):
-        return Answer(refusal=Refusal.HOSTILE)
-    if not gold.variables and _TASK.match(cleaned):  # "\\sum_{k=1}^{10} k = 55"
-        tops = [
-            index
-            for index, (char, depth) in enumerate(zip(cleaned, depths(cleaned), strict=False))
-            if char == "=" and not depth
-        ]
-        cleaned = cleaned[tops[0] + 1 :].strip() if len(tops) == 1 else cleaned
-    if (bounds := _as_intervals(cleaned, gold)) is not None:
+    """Read an answer that is mathematics: what has to equal the gold, or why nothing can."""
+    try:
+        return _read(text, cleaned, gold)
+    except _Refused as refused:
+        return Answer(refusal=refused.args[0])
+
+
+def _read(text: str, cleaned: str, gold: Gold) -> Answer:
+    _check_cost(cleaned, gold)
+    cleaned = _result_of_task(cleaned, gold)
+    bounds = _as_intervals(cleaned, gold)
+    if bounds is not None:
         return bounds
-    cleaned = (
-        two_bounds(cleaned)
-        if RELATION.search(gold.text or "") or kind_of(gold.text or "")
-        else cleaned
-    )
+    bare = _without_names(cleaned, gold)
+    if gold.variables and strange_words(bare, gold.variables):
+        raise _Refused(Refusal.CHANGED)
+    if gold.parts:
+        return _read_named(bare, gold)
+    expression = _pair_as_gold(_without_words(bare, gold), gold)
+    _check_separators(expression, gold)
+    if refusal := mismatch(text, expression, gold):
+        raise _Refused(refusal)
+    if gold.relations:
+        return _equation(text, cleaned, expression, gold)
+    return _sides(expression, _as_it_stands(text, cleaned, gold), gold)
+
+
+def _check_cost(cleaned: str, gold: Gold) -> None:
+    """Refuse what would cost a parser seconds. Honest answers are about as long and as deep as
+    their gold.
+    """
+    if _GLUED_WORD.search(cleaned) and not _GLUED_WORD.search(gold.raw):
+        raise _Refused(Refusal.CHANGED)
+    tower = _TOWER.search(cleaned) and not _TOWER.search(gold.raw)
+    too_long = len(cleaned) > max(300, 4 * len(gold.raw))
+    if tower or too_long or max(depths(cleaned)) > max(10, 2 * max(depths(gold.raw))):
+        raise _Refused(Refusal.HOSTILE)
+
+
+def _result_of_task(cleaned: str, gold: Gold) -> str:
+    """Return 55 of ``\\sum_{k=1}^{10} k = 55``, and any other text as it is."""
+    if gold.variables or not _TASK.match(cleaned):
+        return cleaned
+    level = zip(cleaned, depths(cleaned), strict=False)
+    signs = [index for index, pair in enumerate(level) if pair == ("=", 0)]
+    return cleaned[signs[0] + 1 :].strip() if len(signs) == 1 else cleaned
+
+
+def _without_names(cleaned: str, gold: Gold) -> str:
+    """Take off the answer's condition, if it is the gold's, the name of a value, and the unit."""
+    if RELATION.search(gold.text or "") or kind_of(gold.text or ""):
+        cleaned = two_bounds(cleaned)
     cleaned, condition = split_condition(cleaned)
-    if (
-        condition
-        and condition.range[:1] in "NZ"
-        and re.search(r"[<>]|\\[lg]e(?![a-z])", cleaned)
-        and not gold.condition
-    ):
-        return Answer(refusal=Refusal.DIFFERENT)  # fewer numbers than the inequality has
-    if condition and not same_condition(condition, gold.condition, cleaned):
-        return Answer(refusal=Refusal.DIFFERENT)
+    if condition and not _is_same_condition(condition, cleaned, gold):
+        raise _Refused(Refusal.DIFFERENT)
     cleaned = as_gold_says(_IS.sub(r"\1 = ", _CURVE.sub("", cleaned)), condition, gold)
     if not gold.variables and not gold.several:
         cleaned = named_part(cleaned, strict=False).text  # "\\angle A = 60", "x_1 + x_2 = 2"
-    bare = without_unit(cleaned, every=not gold.variables)
-    if gold.variables and strange_words(bare, gold.variables):
-        return Answer(refusal=Refusal.CHANGED)
-    if gold.parts:
-        return _read_named(bare, gold)
-    parts = [
-        answer_part(part, gold.variables)
-        for part in (listed(bare) if gold.several else [bare])
-        if part.strip()
-    ]
+    return without_unit(cleaned, every=not gold.variables)
+
+
+def _is_same_condition(condition: Condition, main: str, gold: Gold) -> bool:
+    inequality = re.search(r"[<>]|\\[lg]e(?![a-z])", main)
+    if inequality and condition.range[:1] in "NZ" and not gold.condition:
+        return False  # fewer numbers than the inequality has
+    return same_condition(condition, gold.condition, main)
+
+
+def _without_words(bare: str, gold: Gold) -> str:
+    """Return the expression of each part of an answer, without the words beside it."""
+    texts = listed(bare) if gold.several else [bare]
+    parts = [answer_part(part, gold.variables) for part in texts if part.strip()]
     if None in parts:
-        return Answer(refusal=Refusal.SEVERAL)
+        raise _Refused(Refusal.SEVERAL)
     kept = [part.text for part in parts if part]
     if not parts or not all(kept):
-        return Answer(refusal=Refusal.UNREADABLE)
+        raise _Refused(Refusal.UNREADABLE)
     expression = in_its_case(", ".join(kept), gold.cased)
-    expression = MEMBER.sub("", expression) if not MEMBER.match(gold.text or "") else expression
+    return expression if MEMBER.match(gold.text or "") else MEMBER.sub("", expression)
+
+
+def _pair_as_gold(expression: str, gold: Gold) -> str:
+    """Return ``(x, y) = (1, 2)``, and ``x = 1, y = 2`` beside a gold ``(1, 2)``, as the pair."""
     if pair := NAMED_PAIR.fullmatch(expression):
-        names = [name.strip() for name in split(pair[1])]
-        if len(names) != len(split(pair[2])) or len(set(names)) < len(names):
-            return Answer(refusal=Refusal.DIFFERENT)  # (x, y) = (1, 2, 3)
-        if not all(re.fullmatch(r"\\?[A-Za-z]+(?:_(?:\w|\{[^{}]*\}))?", name) for name in names):
-            return Answer(refusal=Refusal.CHAIN)  # (x+1, y) = (2, 3)
-        expression = (
-            in_order_of_names(zip(names, split(pair[2]), strict=False))
-            if in_alphabet(names)
-            else f"({pair[2]})"
-        )
-    elif (
-        (gold_pair := _PAIR.fullmatch(gold.text or ""))
-        and "=" not in (gold.text or "")
-        and "=" in expression
-    ):
-        named = [named_part(part) for part in split(expression)]
-        if all(part.label for part in named) and len(named) == len(split(gold_pair[1])):
-            values = [(part.label, part.text) for part in named]
-            ordered = in_alphabet([part.label for part in named])
-            expression = (
-                in_order_of_names(values)
-                if ordered
-                else f"({', '.join(part.text for part in named)})"
-            )
-    unseparated = THOUSANDS.sub(r"\1", expression)
-    if _UNSEPARATED.search(unseparated) and not _UNSEPARATED.search(gold.raw):
-        return Answer(refusal=Refusal.SEVERAL)
-    if (not gold.several and len(split(unseparated)) > 1) or expression.count("|") % 2:
-        return Answer(refusal=Refusal.SEVERAL)
-    if refusal := mismatch(text, expression, gold):
-        return Answer(refusal=refusal)
-    # As it stands, 1:2:3 is a sixth.
-    raw = (
-        text
-        if gold.value is None
-        and not APPROX.search(cleaned)
-        and not _RATIO.search(text + " " + gold.raw)
-        else None
-    )
-    derivative = _DERIVATIVE.search(gold.text or "")
-    if (
-        derivative
-        and "=" in expression
-        and squeezed(expression.partition("=")[0]) != squeezed((gold.text or "").partition("=")[0])
-    ):
-        return Answer(
-            refusal=Refusal.DIFFERENT
-        )  # math-verify takes the derivative of one letter by another: 0
+        names, values = [name.strip() for name in split(pair[1])], split(pair[2])
+        if len(names) != len(values) or len(set(names)) < len(names):
+            raise _Refused(Refusal.DIFFERENT)  # (x, y) = (1, 2, 3)
+        if not all(_VARIABLE.fullmatch(name) for name in names):
+            raise _Refused(Refusal.CHAIN)  # (x+1, y) = (2, 3)
+        return _in_order(names, values)
+    gold_pair = _PAIR.fullmatch(gold.text or "")
+    if not gold_pair or "=" in gold_pair[0] or "=" not in expression:
+        return expression
+    named = [named_part(part) for part in split(expression)]
+    if len(named) != len(split(gold_pair[1])) or not all(part.label for part in named):
+        return expression
+    return _in_order([part.label for part in named], [part.text for part in named])
+
+
+def _in_order(names: list[str], values: list[str]) -> str:
+    """Return named values as a pair, in the order of the alphabet where the names have one."""
+    if in_alphabet(names):
+        return in_order_of_names(zip(names, values, strict=True))
+    return f"({', '.join(values)})"
+
+
+def _check_separators(expression: str, gold: Gold) -> None:
+    """Refuse several values for a gold of one, and numbers with nothing between them."""
+    plain = THOUSANDS.sub(r"\1", expression)
+    unseparated = _UNSEPARATED.search(plain) and not _UNSEPARATED.search(gold.raw)
+    too_many = not gold.several and len(split(plain)) > 1
+    if unseparated or too_many or expression.count("|") % 2:
+        raise _Refused(Refusal.SEVERAL)
+
+
+def _as_it_stands(text: str, cleaned: str, gold: Gold) -> str | None:
+    """Return the answer's own text if math-verify's reading of it may decide, too."""
+    if gold.value is not None or APPROX.search(cleaned):
+        return None
+    return None if _RATIO.search(text + " " + gold.raw) else text  # 1:2:3 would be a sixth
+
+
+def _equation(text: str, cleaned: str, expression: str, gold: Gold) -> Answer:
+    """Read an answer to a gold that is an equation, or a chain of them."""
+    target = gold.text or ""
+    left, name = target.partition("=")[0], expression.partition("=")[0]
+    if _DERIVATIVE.search(target) and "=" in expression and squeezed(name) != squeezed(left):
+        # math-verify takes the derivative of one letter by another: 0
+        raise _Refused(Refusal.DIFFERENT)
     if gold.relations > 1:
-        sides = [EQUALS.split(one) for one in (gold.text or "", expression)]
+        sides = EQUALS.split(target), EQUALS.split(expression)
         if len(sides[0]) != len(sides[1]):
-            return Answer(refusal=Refusal.CHAIN)
-        return Answer(
-            (expression,),
-            pairs=tuple((own.strip(), said.strip()) for own, said in zip(*sides, strict=True)),
-        )
-    if gold.relations == 1 and (same := _same_left_side(expression, gold.text or "")):
+            raise _Refused(Refusal.CHAIN)
+        pairs = zip(*sides, strict=True)
+        stripped = tuple((wanted.strip(), given.strip()) for wanted, given in pairs)
+        return Answer((expression,), pairs=stripped)
+    if same := _same_left_side(expression, target):
         return Answer((same[1],), pairs=(same,))
-    solved = re.fullmatch(r"\s*([A-Za-z])\s*=([^=A-Za-z]*)", gold.text or "")
-    if (
-        solved
-        and "=" in expression
-        and solved[1] not in {side.strip() for side in expression.split("=")}
-    ):
-        return Answer(refusal=Refusal.UNEVALUATED)  # x + 3 = 5 for x = 2
-    if (
-        gold.relations == 1
-        and "=" not in expression
-        and is_sum((gold.text or "").partition("=")[0])
-    ):
-        return Answer(refusal=Refusal.DIFFERENT)  # 4 is no answer to the curve xy = 4
-    if gold.relations:
-        chain = len(EQUALS.findall(expression)) > gold.relations
-        return (
-            Answer(refusal=Refusal.CHAIN)
-            if chain
-            else Answer((expression,), raw=raw, ordered=gold.ordered)
-        )
-    return _sides(expression, raw, gold)
+    solved = re.fullmatch(r"\s*([A-Za-z])\s*=([^=A-Za-z]*)", target)
+    names = {side.strip() for side in expression.split("=")}
+    if solved and "=" in expression and solved[1] not in names:
+        raise _Refused(Refusal.UNEVALUATED)  # x + 3 = 5 for x = 2
+    if "=" not in expression and is_sum(left):
+        raise _Refused(Refusal.DIFFERENT)  # 4 is no answer to the curve xy = 4
+    if len(EQUALS.findall(expression)) > gold.relations:
+        raise _Refused(Refusal.CHAIN)
+    return Answer((expression,), raw=_as_it_stands(text, cleaned, gold), ordered=gold.ordered)
 
 
 def _as_intervals(cleaned: str, gold: Gold) -> Answer | None:
@@ -237,7 +253,7 @@ def _as_intervals(cleaned: str, gold: Gold) -> Answer | None:
         and re.search(r"\band\b|\\land(?![a-z])|且", cleaned)
         and re.search(r"[<>]|\\[lg]e(?![a-z])", cleaned)
     ):
-        return Answer(refusal=Refusal.DIFFERENT)
+        raise _Refused(Refusal.DIFFERENT)
     if not gold.text or ("\\cup" in gold.text) == ("\\cup" in cleaned):
         return None
     said = MEMBER.sub("", cleaned) if "\\cup" in cleaned else union(cleaned)
@@ -278,7 +294,7 @@ def _sides(expression: str, raw: str | None, gold: Gold) -> Answer:
             exact, *near = near  # "x \\approx 3.46"
         equal = [side.strip() for side in EQUALS.split(exact)]
         if len(equal) > 1 and gold.variables & letters(_CALL.sub("", equal[0])):
-            return Answer(refusal=Refusal.CHAIN)  # "x = 2x"
+            raise _Refused(Refusal.CHAIN)  # "x = 2x"
         if len(equal) > 1 and (
             UNKNOWN.fullmatch(equal[0])
             or (len(equal) == 2 and not gold.variables and named_part(exact, strict=False).label)
@@ -287,7 +303,7 @@ def _sides(expression: str, raw: str | None, gold: Gold) -> Answer:
         equal = [in_degrees(side, gold) for side in equal]
         # "36 + 36 = 72" says 72 twice; "71 = 72" says two things.
         if not all(equal) or len(equal) > (1 if gold.several else 4) or (gold.several and near):
-            return Answer(refusal=Refusal.CHAIN)
+            raise _Refused(Refusal.CHAIN)
         sides += equal
         rounded += near
     listed = (", ".join(sides),) if gold.several else tuple(sides)
@@ -308,20 +324,20 @@ def _read_named(bare: str, gold: Gold) -> Answer:
         pieces = split(inside[1]) if inside and len(split(bare)) == 1 else listed(bare)
         found = [answer_part(piece, gold.variables) for piece in pieces if piece.strip()]
         if None in found or not all(part.text for part in found if part):
-            return Answer(refusal=Refusal.SEVERAL)
+            raise _Refused(Refusal.SEVERAL)
         named = [
             part if part.label and "=" not in part.text else named_part(part.text)
             for part in found
             if part
         ]
     if len(named) != len(gold.parts) or any("=" in part.text for part in named):
-        return Answer(refusal=Refusal.DIFFERENT)
+        raise _Refused(Refusal.DIFFERENT)
     if any(part.label for part in named):
         by_name = [
             [part for part in named if same_name(part.label, own.label)] for own in gold.parts
         ]
         if any(len(found) != 1 for found in by_name):
-            return Answer(refusal=Refusal.DIFFERENT)
+            raise _Refused(Refusal.DIFFERENT)
         named = [found[0] for found in by_name]
     return Answer(
         tuple(part.text for part in named),
