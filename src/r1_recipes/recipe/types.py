@@ -153,6 +153,11 @@ class GRPORecipeArguments(RecipeArguments):
     max_logged_completions: int = _key(
         "Rows of the table that log_completions writes, once per generation; the first ones.", 256
     )
+    trim_padding: bool = _key(
+        "Compute no padding: rows of one optimizer step are sorted by length, and each micro-batch "
+        "is cut to its longest row. Same loss and gradient.",
+        True,
+    )
     task_column: str | None = _key(
         "Column that says a row's task; default: 'task' where it is there, else 'data_source'."
     )

@@ -10,6 +10,7 @@ import contextlib
 import copy
 import json
 import logging
+import math
 import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -28,6 +29,7 @@ from r1_recipes.common.messages import transcript
 from r1_recipes.recipe.types import GRPORecipeArguments
 from r1_recipes.rewards.call import guarded
 from r1_recipes.training.engine import attributes_set, engine_of
+from r1_recipes.training.padding import chunks_by_length, keeps_row_order, without_padding
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +49,13 @@ class RecipeGRPOTrainer(GRPOTrainer):
             self.args.temperature if temperature is None else temperature
         )
         self._eval_length: int = self.args.max_completion_length if length is None else length
+        self._trims = script.trim_padding
+        self._window = math.gcd(
+            self.args.steps_per_generation, self.args.gradient_accumulation_steps
+        )
+        if (key := keeps_row_order(self)) and self._trims and self._window > 1:
+            logger.info("trim_padding: rows keep their order, because of %s", key)
+            self._window = 1
         self._no_completions = copy.deepcopy(self._logs)
         self._seconds = {"time/generation": 0.0, "time/rewards": 0.0}
         self._logged_step: int | None = None  # until the first step, of a run that goes on, too
@@ -64,6 +73,16 @@ class RecipeGRPOTrainer(GRPOTrainer):
                 self.reward_funcs[index] = guarded(
                     name, reward, lambda error: self._failed.append(str(error))
                 )
+
+    def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
+        held = self._buffered_inputs
+        inputs = super()._prepare_inputs(generation_batch)
+        if self._buffered_inputs is held or not self._trims:
+            return inputs
+        self._buffered_inputs = without_padding(
+            self._buffered_inputs, self._window, self.pad_to_multiple_of
+        )
+        return self._buffered_inputs[self._step % self.args.steps_per_generation]
 
     def _generate(self, prompts: list):
         with self._timed("time/generation"):
@@ -133,10 +152,25 @@ class RecipeGRPOTrainer(GRPOTrainer):
         with attributes_set(self, _logs=table, log_completions=writes_table):
             super().log(logs, start_time)
 
-    def _get_per_token_logps_and_entropies(self, *args, **options):
-        result = super()._get_per_token_logps_and_entropies(*args, **options)
-        self._latest_logps = result[0].detach()
-        return result
+    def _get_per_token_logps_and_entropies(
+        self, model, input_ids, attention_mask, logits_to_keep, batch_size=None, **options
+    ):
+        compute = super()._get_per_token_logps_and_entropies
+        # The loss asks for one micro-batch; the old and reference policy for all of a generation.
+        texts = all(value is None or value is False for value in options.values())
+        if not (self._trims and texts and batch_size):
+            result = compute(
+                model, input_ids, attention_mask, logits_to_keep, batch_size, **options
+            )
+            self._latest_logps = result[0].detach()
+            return result
+        logps = None
+        for rows, columns, kept in chunks_by_length(attention_mask, logits_to_keep, batch_size):
+            part = compute(model, input_ids[rows, columns], attention_mask[rows, columns], kept)[0]
+            if logps is None:
+                logps = part.new_zeros(len(input_ids), logits_to_keep)
+            logps[rows, :kept] = part
+        return logps, None, None
 
     def _compute_loss(self, model, inputs: dict[str, Any]) -> torch.Tensor:
         loss = super()._compute_loss(model, inputs)

@@ -27,6 +27,7 @@ OVERRIDDEN = {
     "log": ["self", "logs", "start_time"],
     "_compute_loss": ["self", "model", "inputs"],
     "_get_per_token_logps_and_entropies": None,  # whatever TRL gives it is passed on
+    "_prepare_inputs": ["self", "generation_batch"],
 }
 OF_A_CURRICULUM = {"_get_train_sampler": ["self", "dataset"]}
 
@@ -70,6 +71,9 @@ def test_the_attributes_that_are_read_are_set_by_trl():
         'mask = completion_mask if "tool_mask" not in inputs else completion_mask * '
         'inputs["tool_mask"]',
         "if self.accelerator.is_main_process and self.log_completions:",
+        # Padding is cut off what a generation leaves here.
+        "self._buffered_inputs = [unsplit_pixel_values_by_grid(batch) for batch in generation_batches]",
+        "inputs = self._buffered_inputs[self._step % self.args.steps_per_generation]",
     ):
         assert line in source, line
     # Rewards get the overridden method, not a copy of it.
@@ -182,5 +186,7 @@ def test_what_the_loss_computed_is_what_is_compared(monkeypatch):
     monkeypatch.setattr(
         GRPOTrainer, "_get_per_token_logps_and_entropies", lambda self, *args, **options: found
     )
-    assert trainer._get_per_token_logps_and_entropies("model", batch_size=1) is found
+    trainer._trims = True
+    result = trainer._get_per_token_logps_and_entropies("model", None, None, 3, aux=True)
+    assert result is found
     assert trainer._latest_logps.equal(found[0]) and not trainer._latest_logps.requires_grad
