@@ -230,7 +230,7 @@ def table(found: dict[str, Any]) -> str:
 
 def default_model() -> str:
     # In a process of its own: a child's peak of memory begins with its parent's.
-    code = "from r1_recipes.models.weights import smollm2_checkpoint as made; print(made())"
+    code = "from r1_recipes.extras.demo.weights import smollm2_checkpoint as made; print(made())"
     return subprocess.run(
         [sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True
     ).stdout.splitlines()[-1]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
+import importlib.util
 import json
 import os
 import re
@@ -31,6 +34,30 @@ def gpu(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=300
     )
+
+
+def test_names_that_benchmarks_and_tests_import_are_there() -> None:
+    """Also in the functions that no fast test calls, and in code that a child process is given."""
+    missing = []
+    for path in [*REPOSITORY.glob("benchmarks/*.py"), *REPOSITORY.glob("tests/**/*.py")]:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        code = [
+            ast.parse(node.value)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and re.match(r"from r1_recipes[\w.]* import [^\n]+;", node.value)
+        ]
+        for node in [found for part in (tree, *code) for found in ast.walk(part)]:
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("r1_recipes"):
+                module = importlib.import_module(node.module or "")
+                missing += [
+                    f"{path}: {node.module}: {alias.name}"
+                    for alias in node.names
+                    if not hasattr(module, alias.name)
+                    and not importlib.util.find_spec(f"{node.module}.{alias.name}")
+                ]
+    assert missing == []
 
 
 @pytest.mark.e2e

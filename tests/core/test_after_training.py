@@ -226,7 +226,7 @@ def test_merged(typed: Callable[..., str], folder: Path) -> None:
 def test_converted(typed: Callable[..., str], folder: Path, tmp_path: Path) -> None:
     from gguf import GGUFReader
 
-    from r1_recipes.models.weights import smollm2_checkpoint
+    from r1_recipes.extras.demo.weights import smollm2_checkpoint
 
     (folder / "llama.cpp").symlink_to(os.environ["R1_LLAMA_CPP"])
     shutil.copytree(
