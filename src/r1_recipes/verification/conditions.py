@@ -71,7 +71,7 @@ def _range(said: str) -> str:
     return re.sub(r"\\math(?:bb|bf|rm)|[\s{}_^]", "", said).replace("*", "+")
 
 
-_BOUND = r"(?:[^<>=,|A-Za-z\\]|\\(?:frac|sqrt|pi|infty)(?![A-Za-z]))+?"
+_BOUND = r"(?:[^<>=,|_A-Za-z\\]|\\(?:frac|sqrt|pi|infty)(?![A-Za-z]))+?"
 
 
 _ONE_BOUND = re.compile(rf"\s*([A-Za-z])\s*(<|>|\\le|\\ge)\s*({_BOUND})\s*")

@@ -68,7 +68,7 @@ _CALL = re.compile(
     r"(?<![A-Za-z])[A-Za-z](?:'*|\^\{?-1\}?)\s*\([A-Za-z](?:,\s*[A-Za-z])*\)|_(?:\w|\{[^{}]*\})|"
     r"\\frac\s*\{\s*d\w*\s*\}\s*\{\s*d\w\s*\}|[A-Za-z]{3,}"
 )
-_VARIABLE = re.compile(r"\\?[A-Za-z]+(?:_(?:\w|\{[^{}]*\}))?")
+_VARIABLE = re.compile(r"(?:\\[A-Za-z]+|[A-Za-z](?:[A-Za-z]{2,})?)(?:_(?:\w|\{[^{}]*\}))?")
 _TASK = re.compile(r"\\(?:sum|prod|i*int|oint|lim)(?![A-Za-z])")
 
 

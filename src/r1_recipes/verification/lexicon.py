@@ -185,6 +185,8 @@ def chosen_letters(text: str) -> str:
     """The options that an answer names, in its order (``A, B and D``, ``["B", "F"]``), or ``""`` if
     it says anything else.
     """
+    if re.search(r"(?<!')\b[A-J]'", text):
+        return ""  # B' is another event
     left = re.sub(
         r"""\b(?:and|answers?|options?|are|is|the)\b|[选和、,;()\[\]{}"'\s.]|\\""",
         "",

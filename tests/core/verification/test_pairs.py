@@ -72,6 +72,7 @@ CONVENTIONS = {
     "ends that are decimals": [("(-5.9, 3.9)", "[-5.90, 3.90]")],
     "a name": [("2x", "f'(x) = 2x"), ("2", "x_1 + x_2 = 2")],
     "one variable in both cases": [("x+1", "X+1")],
+    "a time of day": [("8:30", "8:30 AM")],
     "a date in words": [("May 5", "the 5th of May")],
 }
 
