@@ -17,6 +17,7 @@ PAGES = (
     "docs/agents.md",
     "docs/architecture.md",
     "docs/report.md",
+    "docs/how_grpo_works.md",
 )
 MAX_WORDS = 30
 # Each has a plain word of the field: reference answer, reward of 0, message, resumes.
