@@ -13,7 +13,7 @@ from tests.conftest import RECIPES, REPOSITORY, method_of
 DOCUMENTS = sorted(
     [
         *REPOSITORY.glob("README*.md"),
-        *(REPOSITORY / "docs").glob("*.md"),
+        *(REPOSITORY / "docs").rglob("*.md"),
         *(REPOSITORY / "recipes").glob("README*.md"),
     ]
 )
