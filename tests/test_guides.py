@@ -22,7 +22,7 @@ PAGES = (
 )
 # Run elsewhere: the pipelines in tests/core/test_pipeline.py, installations in
 # tests/test_install.py, a server in tests/vllm.
-ELSEWHERE = ("make ", "source ", "vllm serve", "nvidia-smi ")
+ELSEWHERE = ("make ", "source ", "git clone ", "vllm serve", "nvidia-smi ")
 pytestmark = pytest.mark.slow
 
 

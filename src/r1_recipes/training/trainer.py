@@ -37,9 +37,11 @@ _UNJUDGED_BATCHES = 3  # in a row, and training stops
 
 
 class RecipeGRPOTrainer(GRPOTrainer):
-    """TRL's GRPO trainer: own sampling in evaluation, seconds by phase, rewards that share a column
-    of the completions table.
+    """TRL's GRPO trainer: own sampling in evaluation, seconds by phase, no padding, rewards that
+    share a column of the completions table.
     """
+
+    _buffered_inputs: Any  # the micro-batches of the latest generation
 
     def __init__(self, *, script: GRPORecipeArguments, **arguments: Any) -> None:
         with engine_of(GRPOTrainer, arguments["args"].seed):
@@ -77,11 +79,10 @@ class RecipeGRPOTrainer(GRPOTrainer):
     def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
         held = self._buffered_inputs
         inputs = super()._prepare_inputs(generation_batch)
-        if self._buffered_inputs is held or not self._trims:
+        batches = self._buffered_inputs
+        if batches is held or not self._trims:
             return inputs
-        self._buffered_inputs = without_padding(
-            self._buffered_inputs, self._window, self.pad_to_multiple_of
-        )
+        self._buffered_inputs = without_padding(batches, self._window, self.pad_to_multiple_of)
         return self._buffered_inputs[self._step % self.args.steps_per_generation]
 
     def _generate(self, prompts: list):

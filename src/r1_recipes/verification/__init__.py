@@ -96,64 +96,66 @@ def judge(
         for gold, answer, order in zip(golds, answers, ordered, strict=True)
     ]
     with _judging():
-        verdicts = {one: _verdicts[one] for one in asked if one in _verdicts}
-        new = [one for one in dict.fromkeys(asked) if one not in verdicts]
+        verdicts = {pair: _verdicts[pair] for pair in asked if pair in _verdicts}
+        new = [pair for pair in dict.fromkeys(asked) if pair not in verdicts]
         STATS.cache_hits += len(asked) - len(new)
-        tasks: dict[_Asked, Any] = {}
-        doubts: dict[_Asked, Refusal | None] = {}
-        for one in new:
-            gold = read_gold(one[0], locale, one[4])
-            if gold is None or one[1] is None:
-                verdicts[one] = (
-                    Verdict(None, Refusal.GOLD)
-                    if gold is None
-                    else Verdict(False, Refusal.NO_ANSWER)
-                )
-                continue
-            answer = read_answer(one[1], gold, locale)
-            right = settle(gold, answer, precision)
-            if right is None:
-                doubts[one] = answer.refusal
-                said = answer.sides, answer.rounded, answer.raw
-                tasks[one] = (
-                    "r1_recipes.verification.compare:judge",
-                    gold.text,
-                    gold.raw,
-                    *said,
-                    precision,
-                    answer.ordered,
-                    answer.pairs,
-                )
-            else:
-                verdicts[one] = Verdict(
-                    right, None if right else answer.refusal or Refusal.DIFFERENT
-                )
-        for one, reply in zip(tasks, _ask(list(tasks.values())), strict=True):
-            verdict = _verdict(reply)
-            verdicts[one] = (
-                replace(verdict, refusal=doubts[one])
-                if verdict.right is False and doubts[one]
-                else verdict
-            )
-        # A longer answer is refused as fast as it is looked up, and a hurried one is judged when it
-        # comes again.
-        kept = (
-            one
-            for one in new
-            if len(one[1] or "") <= MAX_ANSWER_CHARS
-            and verdicts[one].refusal is not Refusal.HURRIED
-        )
-        _verdicts.update({one: verdicts[one] for one in kept})
-        for one in list(_verdicts)[:-CACHE_SIZE]:
-            del _verdicts[one]
+        verdicts |= _compare(new)
+        _remember({pair: verdicts[pair] for pair in new})
     if questions is None:
-        return [verdicts[one] for one in asked]
+        return [verdicts[pair] for pair in asked]
     return [
         Verdict(False, Refusal.COPIED)
-        if verdicts[one].right and is_copied(one[1] or "", one[0], question)
-        else verdicts[one]
-        for one, question in zip(asked, questions, strict=True)
+        if verdicts[pair].right and is_copied(pair[1] or "", pair[0], question)
+        else verdicts[pair]
+        for pair, question in zip(asked, questions, strict=True)
     ]
+
+
+def _compare(pairs: list[_Asked]) -> dict[_Asked, Verdict]:
+    """Read each pair, and let the workers compare what reading does not decide."""
+    verdicts: dict[_Asked, Verdict] = {}
+    tasks: dict[_Asked, Any] = {}
+    doubts: dict[_Asked, Refusal | None] = {}
+    for pair in pairs:
+        reference, response, locale, precision, ordered = pair
+        gold = read_gold(reference, locale, ordered)
+        if gold is None:
+            verdicts[pair] = Verdict(None, Refusal.GOLD)
+            continue
+        if response is None:
+            verdicts[pair] = Verdict(False, Refusal.NO_ANSWER)
+            continue
+        answer = read_answer(response, gold, locale)
+        right = settle(gold, answer, precision)
+        if right is not None:
+            refusal = None if right else answer.refusal or Refusal.DIFFERENT
+            verdicts[pair] = Verdict(right, refusal)
+            continue
+        doubts[pair] = answer.refusal
+        tasks[pair] = (
+            "r1_recipes.verification.compare:judge",
+            *(gold.text, gold.raw, answer.sides, answer.rounded, answer.raw),
+            *(precision, answer.ordered, answer.pairs),
+        )
+    for pair, reply in zip(tasks, _ask(list(tasks.values())), strict=True):
+        verdict = _verdict(reply)
+        if verdict.right is False and doubts[pair]:
+            verdict = replace(verdict, refusal=doubts[pair])
+        verdicts[pair] = verdict
+    return verdicts
+
+
+def _remember(verdicts: dict[_Asked, Verdict]) -> None:
+    """Keep the latest verdicts.
+
+    A long answer is refused as fast as it is looked up, and a hurried one is judged when it comes
+    again.
+    """
+    for pair, verdict in verdicts.items():
+        if len(pair[1] or "") <= MAX_ANSWER_CHARS and verdict.refusal is not Refusal.HURRIED:
+            _verdicts[pair] = verdict
+    for pair in list(_verdicts)[:-CACHE_SIZE]:
+        del _verdicts[pair]
 
 
 def grade(golds: Sequence[str | None], answers: Sequence[str | None]) -> list[bool | None]:

@@ -218,11 +218,10 @@ def _same_number(gold: Any, answer: Any, precision: int, is_end: bool = False) -
     gold, answer, exact = gold * scale, answer * scale, [value * scale for value in exact]
     if _too_long_for_decimals(gold, exact[0]) or _too_long_for_decimals(answer, exact[1]):
         return _vanishes(*exact)
-    return (
-        _differ_by_rounding(gold, answer, precision, exact)
-        or _verify(gold, answer, precision)
-        or (_decimals(gold) and _rounds(gold, *exact, isinstance(answer, sympy.Float), is_end))
-    )
+    if _differ_by_rounding(gold, answer, precision, exact) or _verify(gold, answer, precision):
+        return True
+    typed = isinstance(answer, sympy.Float)
+    return _decimals(gold) and _rounds(gold, exact[0], exact[1], typed, is_end)
 
 
 def _same_exact(gold: Any, answer: Any, precision: int, exact: list) -> bool:

@@ -89,7 +89,7 @@ class Answer:
     ] = ()  # a gold's named parts, each with the answer's of that name
 
 
-class _Refused(Exception):
+class Refused(Exception):
     """There is nothing to compare; its argument is the :class:`Refusal`."""
 
 
@@ -97,7 +97,7 @@ def read_expression(text: str, cleaned: str, gold: Gold) -> Answer:
     """Read an answer that is mathematics: what has to equal the gold, or why nothing can."""
     try:
         return _read(text, cleaned, gold)
-    except _Refused as refused:
+    except Refused as refused:
         return Answer(refusal=refused.args[0])
 
 
@@ -109,13 +109,13 @@ def _read(text: str, cleaned: str, gold: Gold) -> Answer:
         return bounds
     bare = _without_names(cleaned, gold)
     if gold.variables and strange_words(bare, gold.variables):
-        raise _Refused(Refusal.CHANGED)
+        raise Refused(Refusal.CHANGED)
     if gold.parts:
         return _read_named(bare, gold)
     expression = _pair_as_gold(_without_words(bare, gold), gold)
     _check_separators(expression, gold)
     if refusal := mismatch(text, expression, gold):
-        raise _Refused(refusal)
+        raise Refused(refusal)
     if gold.relations:
         return _equation(text, cleaned, expression, gold)
     return _sides(expression, _as_it_stands(text, cleaned, gold), gold)
@@ -126,11 +126,11 @@ def _check_cost(cleaned: str, gold: Gold) -> None:
     their gold.
     """
     if _GLUED_WORD.search(cleaned) and not _GLUED_WORD.search(gold.raw):
-        raise _Refused(Refusal.CHANGED)
+        raise Refused(Refusal.CHANGED)
     tower = _TOWER.search(cleaned) and not _TOWER.search(gold.raw)
     too_long = len(cleaned) > max(300, 4 * len(gold.raw))
     if tower or too_long or max(depths(cleaned)) > max(10, 2 * max(depths(gold.raw))):
-        raise _Refused(Refusal.HOSTILE)
+        raise Refused(Refusal.HOSTILE)
 
 
 def _result_of_task(cleaned: str, gold: Gold) -> str:
@@ -148,7 +148,7 @@ def _without_names(cleaned: str, gold: Gold) -> str:
         cleaned = two_bounds(cleaned)
     cleaned, condition = split_condition(cleaned)
     if condition and not _is_same_condition(condition, cleaned, gold):
-        raise _Refused(Refusal.DIFFERENT)
+        raise Refused(Refusal.DIFFERENT)
     cleaned = as_gold_says(_IS.sub(r"\1 = ", _CURVE.sub("", cleaned)), condition, gold)
     if not gold.variables and not gold.several:
         cleaned = named_part(cleaned, strict=False).text  # "\\angle A = 60", "x_1 + x_2 = 2"
@@ -167,10 +167,10 @@ def _without_words(bare: str, gold: Gold) -> str:
     texts = listed(bare) if gold.several else [bare]
     parts = [answer_part(part, gold.variables) for part in texts if part.strip()]
     if None in parts:
-        raise _Refused(Refusal.SEVERAL)
+        raise Refused(Refusal.SEVERAL)
     kept = [part.text for part in parts if part]
     if not parts or not all(kept):
-        raise _Refused(Refusal.UNREADABLE)
+        raise Refused(Refusal.UNREADABLE)
     expression = in_its_case(", ".join(kept), gold.cased)
     return expression if MEMBER.match(gold.text or "") else MEMBER.sub("", expression)
 
@@ -180,9 +180,9 @@ def _pair_as_gold(expression: str, gold: Gold) -> str:
     if pair := NAMED_PAIR.fullmatch(expression):
         names, values = [name.strip() for name in split(pair[1])], split(pair[2])
         if len(names) != len(values) or len(set(names)) < len(names):
-            raise _Refused(Refusal.DIFFERENT)  # (x, y) = (1, 2, 3)
+            raise Refused(Refusal.DIFFERENT)  # (x, y) = (1, 2, 3)
         if not all(_VARIABLE.fullmatch(name) for name in names):
-            raise _Refused(Refusal.CHAIN)  # (x+1, y) = (2, 3)
+            raise Refused(Refusal.CHAIN)  # (x+1, y) = (2, 3)
         return _in_order(names, values)
     gold_pair = _PAIR.fullmatch(gold.text or "")
     if not gold_pair or "=" in gold_pair[0] or "=" not in expression:
@@ -206,7 +206,7 @@ def _check_separators(expression: str, gold: Gold) -> None:
     unseparated = _UNSEPARATED.search(plain) and not _UNSEPARATED.search(gold.raw)
     too_many = not gold.several and len(split(plain)) > 1
     if unseparated or too_many or expression.count("|") % 2:
-        raise _Refused(Refusal.SEVERAL)
+        raise Refused(Refusal.SEVERAL)
 
 
 def _as_it_stands(text: str, cleaned: str, gold: Gold) -> str | None:
@@ -222,11 +222,11 @@ def _equation(text: str, cleaned: str, expression: str, gold: Gold) -> Answer:
     left, name = target.partition("=")[0], expression.partition("=")[0]
     if _DERIVATIVE.search(target) and "=" in expression and squeezed(name) != squeezed(left):
         # math-verify takes the derivative of one letter by another: 0
-        raise _Refused(Refusal.DIFFERENT)
+        raise Refused(Refusal.DIFFERENT)
     if gold.relations > 1:
         sides = EQUALS.split(target), EQUALS.split(expression)
         if len(sides[0]) != len(sides[1]):
-            raise _Refused(Refusal.CHAIN)
+            raise Refused(Refusal.CHAIN)
         pairs = zip(*sides, strict=True)
         stripped = tuple((wanted.strip(), given.strip()) for wanted, given in pairs)
         return Answer((expression,), pairs=stripped)
@@ -235,11 +235,11 @@ def _equation(text: str, cleaned: str, expression: str, gold: Gold) -> Answer:
     solved = re.fullmatch(r"\s*([A-Za-z])\s*=([^=A-Za-z]*)", target)
     names = {side.strip() for side in expression.split("=")}
     if solved and "=" in expression and solved[1] not in names:
-        raise _Refused(Refusal.UNEVALUATED)  # x + 3 = 5 for x = 2
+        raise Refused(Refusal.UNEVALUATED)  # x + 3 = 5 for x = 2
     if "=" not in expression and is_sum(left):
-        raise _Refused(Refusal.DIFFERENT)  # 4 is no answer to the curve xy = 4
+        raise Refused(Refusal.DIFFERENT)  # 4 is no answer to the curve xy = 4
     if len(EQUALS.findall(expression)) > gold.relations:
-        raise _Refused(Refusal.CHAIN)
+        raise Refused(Refusal.CHAIN)
     return Answer((expression,), raw=_as_it_stands(text, cleaned, gold), ordered=gold.ordered)
 
 
@@ -253,7 +253,7 @@ def _as_intervals(cleaned: str, gold: Gold) -> Answer | None:
         and re.search(r"\band\b|\\land(?![a-z])|且", cleaned)
         and re.search(r"[<>]|\\[lg]e(?![a-z])", cleaned)
     ):
-        raise _Refused(Refusal.DIFFERENT)
+        raise Refused(Refusal.DIFFERENT)
     if not gold.text or ("\\cup" in gold.text) == ("\\cup" in cleaned):
         return None
     said = MEMBER.sub("", cleaned) if "\\cup" in cleaned else union(cleaned)
@@ -294,7 +294,7 @@ def _sides(expression: str, raw: str | None, gold: Gold) -> Answer:
             exact, *near = near  # "x \\approx 3.46"
         equal = [side.strip() for side in EQUALS.split(exact)]
         if len(equal) > 1 and gold.variables & letters(_CALL.sub("", equal[0])):
-            raise _Refused(Refusal.CHAIN)  # "x = 2x"
+            raise Refused(Refusal.CHAIN)  # "x = 2x"
         if len(equal) > 1 and (
             UNKNOWN.fullmatch(equal[0])
             or (len(equal) == 2 and not gold.variables and named_part(exact, strict=False).label)
@@ -303,7 +303,7 @@ def _sides(expression: str, raw: str | None, gold: Gold) -> Answer:
         equal = [in_degrees(side, gold) for side in equal]
         # "36 + 36 = 72" says 72 twice; "71 = 72" says two things.
         if not all(equal) or len(equal) > (1 if gold.several else 4) or (gold.several and near):
-            raise _Refused(Refusal.CHAIN)
+            raise Refused(Refusal.CHAIN)
         sides += equal
         rounded += near
     listed = (", ".join(sides),) if gold.several else tuple(sides)
@@ -324,20 +324,20 @@ def _read_named(bare: str, gold: Gold) -> Answer:
         pieces = split(inside[1]) if inside and len(split(bare)) == 1 else listed(bare)
         found = [answer_part(piece, gold.variables) for piece in pieces if piece.strip()]
         if None in found or not all(part.text for part in found if part):
-            raise _Refused(Refusal.SEVERAL)
+            raise Refused(Refusal.SEVERAL)
         named = [
             part if part.label and "=" not in part.text else named_part(part.text)
             for part in found
             if part
         ]
     if len(named) != len(gold.parts) or any("=" in part.text for part in named):
-        raise _Refused(Refusal.DIFFERENT)
+        raise Refused(Refusal.DIFFERENT)
     if any(part.label for part in named):
         by_name = [
             [part for part in named if same_name(part.label, own.label)] for own in gold.parts
         ]
         if any(len(found) != 1 for found in by_name):
-            raise _Refused(Refusal.DIFFERENT)
+            raise Refused(Refusal.DIFFERENT)
         named = [found[0] for found in by_name]
     return Answer(
         tuple(part.text for part in named),

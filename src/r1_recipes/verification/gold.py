@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from r1_recipes.prompts.formats import one_spelling_of_boxes
@@ -98,6 +99,9 @@ class Gold:
     value: Value | None = None  # of a number that can be compared without a parser
 
 
+_Known = Callable[..., Gold]  # a gold, of which some fields are known
+
+
 @functools.lru_cache(16_384)  # Most runs have fewer golds, so that each is read once.
 def read_gold(text: str, locale: str = "en", ordered: bool = False) -> Gold | None:
     """Return the gold that ``text`` states, or ``None`` if it is empty, too long, prose or a
@@ -107,93 +111,116 @@ def read_gold(text: str, locale: str = "en", ordered: bool = False) -> Gold | No
         text
     ):  # every gold of GSM8K: the same as below, in a tenth of the time
         return Gold(raw=text, text=text, plain=text, value=read_value(text))
-    text = one_spelling_of_boxes(text)
-    if boxes := boxes_of(text):
-        text = ", ".join(boxes)
-    elif "####" in text:
-        text = text.rpartition("####")[2]
-    raw, cleaned = text.strip(), clean(text[: MAX_ANSWER_CHARS + 1], locale)
-    if (
-        not cleaned
-        or len(text) > MAX_ANSWER_CHARS
-        or len(prose(cleaned)) > MAX_GOLD_WORDS
-        or text.rstrip().endswith(("?", "？"))
-    ):
+    text = _stated(one_spelling_of_boxes(text))
+    cleaned = clean(text[: MAX_ANSWER_CHARS + 1], locale)
+    too_long = len(text) > MAX_ANSWER_CHARS or len(prose(cleaned)) > MAX_GOLD_WORDS
+    if not cleaned or too_long or text.rstrip().endswith(("?", "？")):
         return None
     gold = functools.partial(
-        Gold, raw=raw, plain=squeezed(cleaned), excused=frozenset(refusals(cleaned))
+        Gold, raw=text.strip(), plain=squeezed(cleaned), excused=frozenset(refusals(cleaned))
     )
+    return (
+        _choice(cleaned, gold, locale, ordered)
+        or _words(text, cleaned, gold)
+        or _mathematics(cleaned, gold, ordered)
+    )
+
+
+def _stated(text: str) -> str:
+    """Return what stands in a solution's boxes, or behind ``####``."""
+    if boxes := boxes_of(text):
+        return ", ".join(boxes)
+    return text.rpartition("####")[2]
+
+
+def _choice(cleaned: str, gold: _Known, locale: str, ordered: bool) -> Gold | None:
+    """Read ``(B)``, ``(C) 17``, ``ABD`` and ``A, B, D``."""
     if choice := re.fullmatch(r"\(?\s*([A-J])\s*\)?", cleaned):
         return gold(letter=choice[1], words=choice[1].casefold())
-    option = re.fullmatch(
-        r"\(([A-J])\)\s*(\S.*)", cleaned
-    )  # AMC's "(C) 17": the letter or the value
-    if option and (value := read_gold(option[2], locale, ordered)) and value.letter is None:
+    option = re.fullmatch(r"\(([A-J])\)\s*(\S.*)", cleaned)  # AMC's: the letter or the value
+    value = read_gold(option[2], locale, ordered) if option else None
+    if option and value and value.letter is None:
         return replace(value, letter=option[1])
-    if re.fullmatch(r"[A-J]{2,}", cleaned) and list(cleaned) == sorted(set(cleaned)):
+    together = re.fullmatch(r"[A-J]{2,}", cleaned)
+    if together and list(cleaned) == sorted(set(cleaned)):
         return gold(letters=cleaned, ordered=ordered, words=plain_words(cleaned))
-    if re.fullmatch(r"[A-J](?:\s*,\s*[A-J])+", cleaned):
-        several_letters = "".join(re.findall("[A-J]", cleaned))
-        in_order = list(several_letters) == sorted(several_letters)
-        return gold(
-            letters=several_letters, ordered=ordered or not in_order, words=plain_words(cleaned)
-        )
-    if (when := moment(cleaned) or moment(text)) is not None:
-        return gold(moment=when, words=plain_words(cleaned))
-    if _is_wordy(text, cleaned):
-        return gold(words=plain_words(cleaned))
-    if re.fullmatch(r"[A-Z]{2,5}", cleaned):  # HHT, XL, PQR: no product
-        return gold(words=plain_words(cleaned))
+    if not re.fullmatch(r"[A-J](?:\s*,\s*[A-J])+", cleaned):
+        return None
+    named = re.findall("[A-J]", cleaned)
+    in_order = ordered or named != sorted(named)
+    return gold(letters="".join(named), ordered=in_order, words=plain_words(cleaned))
+
+
+def _words(text: str, cleaned: str, gold: _Known) -> Gold | None:
+    """Read a date, a time, words, or capitals that are no product: HHT, XL, PQR."""
+    when = moment(cleaned) or moment(text)
+    if when is None and not _is_wordy(text, cleaned) and not re.fullmatch(r"[A-Z]{2,5}", cleaned):
+        return None
+    return gold(moment=when, words=plain_words(cleaned))
+
+
+def _mathematics(cleaned: str, gold: _Known, ordered: bool) -> Gold:
+    """Read an expression, a list, an equation; what has words in it is its own text alone."""
     gold = functools.partial(gold, union=union(cleaned))
     own_text = gold(words=squeezed(cleaned), only_text=True, variables=letters(cleaned))
     if _ONLY_TEXT.search(cleaned.rpartition("=")[2]) or _has_primes(cleaned):
         return own_text
+    units = units_of(own_text.raw)
     cleaned, condition = split_condition(without_unit(cleaned))
     quantity = _QUANTITY.fullmatch(cleaned)
     cleaned = quantity[1] if quantity else cleaned
     several = bool(_SEVERAL.search(THOUSANDS.sub(r"\1", cleaned)))
-    read = [gold_part(part) for part in (listed(cleaned) if several else [cleaned])]
-    parts = [part for part in read if part is not None]
-    if len(parts) < len(read) or any(not part.text or refusals(part.label) for part in parts):
+    parts = _parts(cleaned, several)
+    if parts is None:
         return own_text
-    known = functools.partial(
-        gold, several=several, ordered=ordered, condition=condition, units=units_of(raw)
+    gold = functools.partial(
+        gold, several=several, ordered=ordered, condition=condition, units=units
     )
-    pair = NAMED_PAIR.fullmatch(parts[0].text) if len(parts) == 1 else None  # "(a, b) = (2, 3)"
-    if (
-        pair
-        and len(split(pair[1])) == len(split(pair[2]))
-        and min(depths(f"({pair[2]})")[1:-1]) > 0
-    ):
-        parts = [
-            Part(value.strip(), name.strip())
-            for name, value in zip(split(pair[1]), split(pair[2]), strict=True)
-        ]
+    expression = ", ".join(part.text for part in parts)
     named = [part if part.label else named_part(part.text) for part in parts]
     names = [part.label for part in named]
     if len(parts) > 1 and all(names) and len(set(names)) == len(names):
-        return known(
-            text=", ".join(part.text for part in parts),
-            parts=tuple(named),
-            variables=letters(cleaned),
-            relations=0,
-        )
+        variables = letters(cleaned)
+        return gold(text=expression, parts=tuple(named), variables=variables, relations=0)
     if several and any(part.label for part in parts[:-1]):
         return own_text  # a name for some of the numbers; one behind the last is the unit of all
-    expression = ", ".join(part.text for part in parts)
-    left_out = " ".join(part.label for part in parts if part.label) or (
-        condition.text if condition else quantity[2] if quantity else ""
-    )
+    left_out = " ".join(part.label for part in parts if part.label)
+    if condition and not left_out:
+        left_out = condition.text
+    elif quantity and not left_out:
+        left_out = quantity[2]
+    return _expression(expression, functools.partial(gold, left_out=left_out))
+
+
+def _parts(cleaned: str, several: bool) -> list[Part] | None:
+    """Return the parts of a list, or the one expression; ``None``: words change one of them.
+
+    ``(a, b) = (2, 3)`` is a list of two that have names.
+    """
+    read = [gold_part(part) for part in (listed(cleaned) if several else [cleaned])]
+    parts = [part for part in read if part is not None]
+    if len(parts) < len(read) or any(not part.text or refusals(part.label) for part in parts):
+        return None
+    pair = NAMED_PAIR.fullmatch(parts[0].text) if len(parts) == 1 else None
+    if pair is None or min(depths(f"({pair[2]})")[1:-1]) < 1:
+        return parts
+    names, values = split(pair[1]), split(pair[2])
+    if len(names) != len(values):
+        return parts
+    return [Part(text.strip(), name.strip()) for name, text in zip(names, values, strict=True)]
+
+
+def _expression(expression: str, gold: _Known) -> Gold:
+    """Read one expression, or the exact side of "x = 2\\sqrt{3} \\approx 3.46"."""
     left, *near = [side.strip() for side in APPROX.split(expression)]
     if near and (not left or UNKNOWN.fullmatch(left)):
         left = near[0]
     text = left or expression
-    cased = frozenset(
-        letter for letter in letters(text) if letter.isupper() and letter.lower() in letters(text)
-    )
-    known = functools.partial(known, left_out=left_out, cased=cased)
-    return known(
+    used = letters(text)
+    cased = frozenset(letter for letter in used if letter.isupper() and letter.lower() in used)
+    return gold(
         text=in_its_case(text, cased),
+        cased=cased,
         relations=len(EQUALS.findall(left)),
         variables=letters(left),
         value=read_value(left),

@@ -254,71 +254,87 @@ _ACTS_ON_ALGEBRA = re.compile(
 
 
 def answer_part(text: str, variables: frozenset[str]) -> Part | None:
-    """The one piece of an answer's part that says something mathematical (``""``: none does);
-    ``None``: there are several.
+    """Return the one piece of an answer's part that says something mathematical (``""``: none
+    does); ``None``: there are several, or the words beside it change it.
     """
     pieces = [piece.strip() for piece in _marked(text, variables).split("\0")]
     if len(pieces) == 1:
         return Part(text.strip())
-    telling = [piece for piece in pieces if _telling(piece, variables)]
-    if variables:
-        # A letter alone says something, too: "x and y", "a then x"; an article before its word does
-        # not.
-        alone = [
-            piece for piece in _LINK.split(text) if re.fullmatch(r"[\s(]*[A-Za-z][\s).]*", piece)
-        ]
-        others = [
-            piece
-            for piece in pieces
-            if re.fullmatch(r"\W*[A-Za-z]\W*", piece) and not re.fullmatch(r"\W*[aAI]\W*", piece)
-        ]
-        if len(alone) + len(telling) > 1 or (telling and others):
-            return None
-        if not telling:
-            telling = [piece for piece in pieces if set(re.findall("[A-Za-z]", piece)) & variables]
-            telling += [piece for piece in others if piece not in telling]
-    if len(telling) != 1:
-        return None if telling else Part("")
-    before = text.partition(telling[0])[0]
-    opening = re.match(r"\(|\\begin", telling[0])
-    if variables and _ACTS_ON_ALGEBRA.search(before):
+    telling = _telling_pieces(text, pieces, variables)
+    if telling is None or len(telling) > 1:
         return None
-    if _ACTS.search(before + (opening[0] if opening else "")) and not re.search(
-        r"\b(?:is|are)\b", before
-    ):
+    if not telling:
+        return Part("")
+    piece = telling[0]
+    before, rest = text.partition(piece)[0], text.replace(piece, " ")
+    if _acts_on(before, piece, variables) or _restricts(rest, piece, variables):
         return None
-    # A sign that stands at a word would be lost: "72 eggs - x", "x^2 - area"; the slash of
-    # "miles/hour" and a dash are none.
-    subject = re.search(r"\b(?:is|are)\s*\Z", before) is not None
-    beside = [
-        piece
-        for piece in pieces[pieces.index(telling[0]) if subject and telling[0] in pieces else 0 :]
-        if piece != telling[0]
-    ]
-    currency = pieces[:2] == ["-", telling[0]]
-    objects = variables or re.search(r"[<>]|\\[lg]e(?![a-z])|\A[\[({]", telling[0])
-    if objects and _RESTRICTS.search(text.replace(telling[0], " ")):
+    if _loses_a_sign(text, pieces, piece):
         return None
-    lost = any(
-        re.search(r"[-+*/^<>=!~]", re.sub(r"\A[-/]\Z", "", piece) if not currency else piece[1:])
-        for piece in beside
-    )
-    if (
-        lost
-        or re.match(r"[+*/^<>]", telling[0])
-        or re.search(r"\s[-+]\Z|[*^<>]\Z", telling[0])
-        or _DIVIDED.search(text)
-        or re.search(r"\s[-/]\s+[^\W\d]|\A\s*/", text.replace(telling[0], ""))
-    ):
-        return None
-    piece = ("-" if currency else "") + telling[0]  # "-USD 72"
+    if pieces[:2] == ["-", piece]:
+        piece = "-" + piece  # "-USD 72"
     if piece.count("{") != piece.count("}"):
         return Part("")
     # The answer is 72!
-    return Part(
-        _stripped(piece.removesuffix("!").rstrip()),
-        plain_words(_COMMAND.sub(" ", text.replace(telling[0], " "))),
-    )
+    words = plain_words(_COMMAND.sub(" ", rest))
+    return Part(_stripped(piece.removesuffix("!").rstrip()), words)
+
+
+def _telling_pieces(text: str, pieces: list[str], variables: frozenset[str]) -> list[str] | None:
+    """Return the pieces that say something mathematical; ``None``: so does a letter beside them.
+
+    A letter alone says something, too: "x and y", "a then x"; an article before its word does not.
+    """
+    telling = [piece for piece in pieces if _telling(piece, variables)]
+    if not variables:
+        return telling
+    alone = [piece for piece in _LINK.split(text) if re.fullmatch(r"[\s(]*[A-Za-z][\s).]*", piece)]
+    single = [piece for piece in pieces if re.fullmatch(r"\W*[A-Za-z]\W*", piece)]
+    others = [piece for piece in single if not re.fullmatch(r"\W*[aAI]\W*", piece)]
+    if len(alone) + len(telling) > 1 or (telling and others):
+        return None
+    if telling:
+        return telling
+    named = [piece for piece in pieces if set(re.findall("[A-Za-z]", piece)) & variables]
+    return named + [piece for piece in others if piece not in named]
+
+
+def _acts_on(before: str, piece: str, variables: frozenset[str]) -> bool:
+    """Return whether the words before an expression change it: "the slope of 2x", "sinh(72)"."""
+    if variables and _ACTS_ON_ALGEBRA.search(before):
+        return True
+    opening = re.match(r"\(|\\begin", piece)
+    called = before + opening[0] if opening else before
+    return _ACTS.search(called) is not None and not re.search(r"\b(?:is|are)\b", before)
+
+
+def _restricts(rest: str, piece: str, variables: frozenset[str]) -> bool:
+    """Return whether words leave out some of what an expression stands for: "even", "prime"."""
+    many = variables or re.search(r"[<>]|\\[lg]e(?![a-z])|\A[\[({]", piece)
+    return bool(many) and _RESTRICTS.search(rest) is not None
+
+
+def _loses_a_sign(text: str, pieces: list[str], piece: str) -> bool:
+    """Return whether a sign stands at a word and would go with it: "72 eggs - x", "x^2 - area".
+
+    The slash of "miles/hour" and a dash are none.
+    """
+    rest = text.replace(piece, "")
+    if (
+        re.match(r"[+*/^<>]", piece)
+        or re.search(r"\s[-+]\Z|[*^<>]\Z", piece)
+        or _DIVIDED.search(text)
+        or re.search(r"\s[-/]\s+[^\W\d]|\A\s*/", rest)
+    ):
+        return True
+    introduced = re.search(r"\b(?:is|are)\s*\Z", text.partition(piece)[0])
+    start = pieces.index(piece) if introduced and piece in pieces else 0
+    currency = pieces[:2] == ["-", piece]
+    for beside in pieces[start:]:
+        words = beside[1:] if currency else re.sub(r"\A[-/]\Z", "", beside)
+        if beside != piece and re.search(r"[-+*/^<>=!~]", words):
+            return True
+    return False
 
 
 def _stripped(piece: str) -> str:

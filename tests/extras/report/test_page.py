@@ -144,9 +144,9 @@ def test_turns_of_an_agent_in_a_browser(tmp_path: Path) -> None:
     facts = re.findall(r"<dt>(.*?)</dt><dd.*?><div.*?>(.*?)</div></dd>", shown)
     assert facts == [
         ("Question", "2+2?"),
-        ("Gold", "4"),
+        ("Reference answer", "4"),
         ("Parsed answer", "4"),
-        ("Why it was not paid", "hedge"),
+        ("Why it scored 0", "hedge"),
     ]
 
 

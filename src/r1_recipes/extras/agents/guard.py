@@ -110,55 +110,75 @@ def guarded_environment(kind: type, limits: Limits) -> type:
         if not name.startswith("_")
     }
 
-    def failed(method: str, error: Exception) -> None:
-        said = str(error) if isinstance(error, ToolError) else first_line(error)[:-1]
-        place = own_place(error.__cause__ or error) or defined_at(getattr(kind, method))
-        told = f"environment {kind.__name__}: {method} fails: {said}{place}"
-        if limits.strict:
-            raise RecipeError(
-                f"{told}. Fix: mend it; in a run that row would not be judged"
-            ) from error
-        logger.warning("%s", told)
+    bounded: dict[str, Any] = {**own, "reset": _bounded_reset(kind, own["reset"], limits, late)}
+    if "get_reward" in methods:
+        bounded["get_reward"] = _bounded_reward(kind, limits, late)
+    return type(kind.__name__, (kind,), {**bounded, "__doc__": kind.__doc__})
 
+
+_Late = Callable[[Any], list[threading.Thread]]  # an environment's calls that were given up
+
+
+def _bounded_reset(kind: Any, guarded_reset: Callable, limits: Limits, late: _Late) -> Callable:
+    @functools.wraps(kind.reset)
     def reset(self: Any, **row: Any) -> Any:
         self._reset_failed = True  # until it is done
         try:
-            if any(
-                thread.is_alive() for thread in late(self)
-            ):  # it would write into this episode; TRL uses objects again
-                raise ToolError(
-                    "a call of an earlier episode, given up after tool_timeout, has not ended yet"
-                )
-            late(self).clear()
-            observation = own["reset"](self, **row)
-            observation = (
-                asyncio.run(observation) if inspect.iscoroutine(observation) else observation
-            )
+            _check_ended(late(self))
+            observation = guarded_reset(self, **row)
+            if inspect.iscoroutine(observation):
+                observation = asyncio.run(observation)
         except ToolError as error:
-            failed("reset", error)
+            _report(kind, "reset", error, limits)
             return None
         self._reset_failed = False
         return observation
 
+    return reset
+
+
+def _bounded_reward(kind: Any, limits: Limits, late: _Late) -> Callable:
+    @functools.wraps(kind.get_reward)
     def get_reward(self: Any) -> float | None:
         def pay() -> Any:
-            return _awaited(kind.get_reward(self), limits.seconds)  # type: ignore[attr-defined]
+            return _awaited(kind.get_reward(self), limits.seconds)
 
+        if self._reset_failed:
+            return None
         try:
-            if self._reset_failed:
-                return None
-            value = _in_time(pay, limits.seconds, late(self))
-            if value is None or not math.isfinite(value):  # a number of NumPy or Torch, too
-                raise ValueError(f"must return a finite number, got {value}")
-            return float(value)
+            return _finite(_in_time(pay, limits.seconds, late(self)))
         except Exception as error:
-            failed("get_reward", error)
+            _report(kind, "get_reward", error, limits)
             return None
 
-    bounded: dict[str, Any] = {**own, "reset": functools.wraps(methods["reset"])(reset)}
-    if "get_reward" in methods:
-        bounded["get_reward"] = functools.wraps(methods["get_reward"])(get_reward)
-    return type(kind.__name__, (kind,), {**bounded, "__doc__": kind.__doc__})
+    return get_reward
+
+
+def _report(kind: type, method: str, error: Exception, limits: Limits) -> None:
+    """Warn that an environment's method fails, or raise where a trial wants to know."""
+    cause = str(error) if isinstance(error, ToolError) else first_line(error)[:-1]
+    place = own_place(error.__cause__ or error) or defined_at(getattr(kind, method))
+    message = f"environment {kind.__name__}: {method} fails: {cause}{place}"
+    if limits.strict:
+        raise RecipeError(
+            f"{message}. Fix: mend it; in a run that row would not be judged"
+        ) from error
+    logger.warning("%s", message)
+
+
+def _check_ended(threads: list[threading.Thread]) -> None:
+    """Refuse an environment whose abandoned call still runs: it would write into this episode."""
+    if any(thread.is_alive() for thread in threads):
+        raise ToolError(
+            "a call of an earlier episode, given up after tool_timeout, has not ended yet"
+        )
+    threads.clear()
+
+
+def _finite(value: Any) -> float:
+    if value is None or not math.isfinite(value):  # a number of NumPy or Torch, too
+        raise ValueError(f"must return a finite number, got {value}")
+    return float(value)
 
 
 _loops: list[asyncio.AbstractEventLoop] = []  # the last one is used

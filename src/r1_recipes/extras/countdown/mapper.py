@@ -46,14 +46,9 @@ class Countdown(Mapper):
             raise SkipRow(
                 "columns 'nums' and 'target' hold no whole numbers from 0 and a whole target"
             )
-        numbers, expression = list(puzzle.numbers), optional_text(row, "expression")
-        asked = str(numbers)
-        if self.array:
-            width = len(str(max(numbers)))
-            asked = f"[{' '.join(f'{number:{width}}' for number in numbers)}]"
-        question = self.template.replace("{numbers}", asked).replace("{target}", str(puzzle.target))
+        expression = optional_text(row, "expression")
         mapped: MappedRow = {
-            "question": question,
+            "question": self._question(list(puzzle.numbers), puzzle.target),
             "solution": expression,
             "scorer": puzzle.scorer,
             "task": "countdown",
@@ -64,12 +59,26 @@ class Countdown(Mapper):
             raise SkipRow("column 'expression' does not make the target out of 'nums'")
         drawn = zlib.crc32(puzzle.scorer.encode())
         if drawn >= self.worked_share * 2**32:
-            guess = str(numbers[0])
-            for position, number in enumerate(numbers[1:]):
-                guess += f" {'+-*'[(drawn >> 4 * position) % 3]} {number}"
+            guess = _guess(list(puzzle.numbers), drawn)
             return {**mapped, "reasoning": f"Perhaps {guess} is {puzzle.target}.", "answer": guess}
         if self.reasoning == "steps":
             return {**mapped, "reasoning": "\n".join(steps(expression))}
-        if (found := search(*puzzle)) is None:
+        searched = search(*puzzle)
+        if searched is None:
             raise SkipRow("no steps in whole numbers from 0 make the target")
-        return {**mapped, "reasoning": "\n".join(found[0]), "answer": found[1]}
+        return {**mapped, "reasoning": "\n".join(searched[0]), "answer": searched[1]}
+
+    def _question(self, numbers: list[int], target: int) -> str:
+        listed = str(numbers)
+        if self.array:  # as NumPy prints it
+            width = len(str(max(numbers)))
+            listed = f"[{' '.join(f'{number:{width}}' for number in numbers)}]"
+        return self.template.replace("{numbers}", listed).replace("{target}", str(target))
+
+
+def _guess(numbers: list[int], drawn: int) -> str:
+    """Join the numbers by operators that a row's checksum draws."""
+    guess = str(numbers[0])
+    for position, number in enumerate(numbers[1:]):
+        guess += f" {'+-*'[(drawn >> 4 * position) % 3]} {number}"
+    return guess

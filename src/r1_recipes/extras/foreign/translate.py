@@ -79,76 +79,90 @@ def _grpo_then(
     what is not followed.
     """
     together = {**values, **typed}
-    then = dict(_TABLES["then"]["grpo"])
-    name = "open-r1 (with TRL 0.16 or 0.17: --temperature 0.9 --top_k 50; TRL 0.18)"
-    if values.keys() & _TABLES["before_0_18"] and not values.keys() & _TABLES["since_0_18"]:
-        then["temperature"] = 0.9
-        if values.keys() & _TABLES["since_0_16"]:
-            then["top_k"] = 50
-            name = "open-r1 (TRL 0.16 or 0.17)"
-        else:
-            if together.get("use_vllm") in (True, "true"):
-                name = "open-r1 (with TRL 0.16 or 0.17: --top_k 50; TRL 0.14 or 0.15)"
-            else:
-                then["top_k"] = 50  # Transformers' own, and TRL's from 0.16 on
-                name = "open-r1 (TRL 0.14 to 0.17)"
-            temperature = together.get("temperature", then["temperature"])
-            if str(temperature) not in ("1", "1.0"):
-                said = (
-                    "the loss divides its logits by it; TRL before 12 March 2025 (04f659737) did "
-                    "not"
-                )
-                warnings.append(f"{source}: temperature: {temperature}: {said}")
-            if not {*together, *_rewards(together)}.intersection(_TABLES["newer"]):
-                then |= _until_february()
-                name = (
-                    "open-r1 before 18 Feb 2025 (if it is newer: --system_prompt ''; TRL 0.14 or "
-                    "0.15)"
-                )
-                _name_prompts_counted(values, typed, source, warnings)
+    then, name = _grpo_of_its_time(values, typed, source, warnings)
     if values.get("system_prompt", "") is None:
         values["system_prompt"] = ""  # no system message
     rewards = _rewards(then | together)
-    # Their accuracy takes an answer anywhere, their other rewards take tags.
-    shape = "think_answer" if {"format", "tag_count", "code_format"} & rewards else "boxed"
-    named = named_marks(str(together.get("system_prompt", then["system_prompt"])))
-    if named and ("<answer>" in named) == (shape == "boxed"):  # what the prompt asks for
-        shape = fitting_format(named, FORMATS[shape]).partition("response_format: ")[2] or shape
-    then["response_format"] = shape
+    then["response_format"] = _shape(rewards, together.get("system_prompt", then["system_prompt"]))
     if {"code", "binary_code"} & rewards:
         then["mapper"] = "verifiable_code"
     if "cosine" in rewards:
-        found = values.get("cosine_max_len", 1000)
-        said = (
-            "open-r1 counts characters, and beyond it its cosine turns back; here the value stays"
+        longest = values.get("cosine_max_len", 1000)
+        warnings.append(
+            f"{source}: cosine_max_len: {longest} is read as tokens; open-r1 counts characters, "
+            f"and beyond it its cosine turns back; here the value stays"
         )
-        warnings.append(f"{source}: cosine_max_len: {found} is read as tokens; {said}")
     if "length" in rewards:
         warnings.append(
             f"{source}: length counts tokens in the prompt's group; open-r1's counts "
             f"characters in the process's batch"
         )
-    read = FORMATS.get(str(typed.get("response_format", shape)))
-    if (
-        read
-        and "format" in rewards
-        and read.answer_tags != ("<answer>", "</answer>")
-        and "response_format" not in typed
-    ):
+    _warn_of_format(then["response_format"], rewards, typed, source, warnings)
+    return then, name
+
+
+def _grpo_of_its_time(
+    values: dict[str, Any], typed: dict[str, Any], source: str, warnings: list[str]
+) -> tuple[dict[str, Any], str]:
+    """Return the defaults of the TRL that a GRPO file was written for, and its name."""
+    together = {**values, **typed}
+    then = dict(_TABLES["then"]["grpo"])
+    if not values.keys() & _TABLES["before_0_18"] or values.keys() & _TABLES["since_0_18"]:
+        return then, "open-r1 (with TRL 0.16 or 0.17: --temperature 0.9 --top_k 50; TRL 0.18)"
+    then["temperature"] = 0.9
+    if values.keys() & _TABLES["since_0_16"]:
+        return {**then, "top_k": 50}, "open-r1 (TRL 0.16 or 0.17)"
+    name = "open-r1 (with TRL 0.16 or 0.17: --top_k 50; TRL 0.14 or 0.15)"
+    if together.get("use_vllm") not in (True, "true"):
+        then["top_k"] = 50  # Transformers' own, and TRL's from 0.16 on
+        name = "open-r1 (TRL 0.14 to 0.17)"
+    temperature = together.get("temperature", then["temperature"])
+    if str(temperature) not in ("1", "1.0"):
+        warnings.append(
+            f"{source}: temperature: {temperature}: the loss divides its logits by it; TRL before "
+            f"12 March 2025 (04f659737) did not"
+        )
+    if {*together, *_rewards(together)}.intersection(_TABLES["newer"]):
+        return then, name
+    _name_prompts_counted(values, typed, source, warnings)
+    name = "open-r1 before 18 Feb 2025 (if it is newer: --system_prompt ''; TRL 0.14 or 0.15)"
+    return then | _until_february(), name
+
+
+def _shape(rewards: set[str], system_prompt: Any) -> str:
+    """Return the format that a prompt asks for, or that open-r1's rewards read.
+
+    Its accuracy takes an answer anywhere, its other rewards take tags.
+    """
+    shape = "think_answer" if {"format", "tag_count", "code_format"} & rewards else "boxed"
+    named = named_marks(str(system_prompt))
+    if named and ("<answer>" in named) == (shape == "boxed"):
+        return fitting_format(named, FORMATS[shape]).partition("response_format: ")[2] or shape
+    return shape
+
+
+def _warn_of_format(
+    shape: str, rewards: set[str], typed: dict[str, Any], source: str, warnings: list[str]
+) -> None:
+    """Warn of what the rewards read here, and read otherwise in open-r1."""
+    fmt = FORMATS.get(str(typed.get("response_format", shape)))
+    if fmt is None:
+        return
+    asked = "response_format" in typed or fmt.answer_tags == ("<answer>", "</answer>")
+    if "format" in rewards and not asked:
         warnings.append(
             f"{source}: format pays for {shape}, as system_prompt asks; open-r1's paid 0 "
             f"without <answer> tags"
         )
     part = ""
-    if read and read.answer_tags:
-        part = f"the {read.answer_tags[0]} block" + (" or a box" if read.boxed else "")
-    elif read and read.reasoning_tags:
-        part = f"what follows {read.reasoning_tags[1]}"
+    if fmt.answer_tags:
+        part = f"the {fmt.answer_tags[0]} block" + (" or a box" if fmt.boxed else "")
+    elif fmt.reasoning_tags:
+        part = f"what follows {fmt.reasoning_tags[1]}"
     if part:
         warnings.append(
             f"{source}: accuracy and code read {part} alone; open-r1's read the whole completion"
         )
-    return then, name
 
 
 def _name_prompts_counted(
@@ -217,49 +231,7 @@ def defaults_then(
     if method == "grpo":
         then, name = _grpo_then(values, typed, source, warnings)
     else:
-        if together.get("dataset_name") in ("openai/gsm8k", "gsm8k") and "mapper" not in typed:
-            raise RecipeError(
-                f"{source}: dataset_name: must have conversations in a column messages, got "
-                f"{together['dataset_name']}, whose rows are "
-                "question and answer: the project of this file rewrote them. Fix: --mapper gsm8k"
-            )
-        handbook = "dataset_mixer" in values
-        newer = (
-            together.get("average_tokens_across_devices") in (True, "true")
-            or {"max_seq_length", "dataset_mixture"} <= values.keys()
-        )
-        name = (
-            "open-r1 or alignment-handbook (since July 2025: --average_tokens_across_devices "
-            "true; TRL 0.18)"
-        )
-        name = (
-            "alignment-handbook (TRL 0.12)"
-            if handbook
-            else "alignment-handbook (TRL 0.19)"
-            if newer
-            else name
-        )
-        packing: dict[str, Any] = (
-            {"packing": True} if handbook else {}
-        )  # run_sft.py packed whatever the file said
-        if values.get("packing", handbook):
-            packing["packing_strategy"] = "wrapped"
-        empty = handbook and values.get("auto_insert_empty_system_msg", True)
-        then = (
-            _TABLES["then"]["sft"]
-            | packing
-            | {"mapper_config": {"whole": True, **({"empty_system": True} if empty else {})}}
-        )
-        if newer and not handbook:  # since 19f0345; these were as today
-            then = {
-                key: value
-                for key, value in then.items()
-                if key not in ("bf16", "average_tokens_across_devices", "packing_strategy")
-            }
-        if values.pop("system_prompt", None):
-            warnings.append(
-                f"{source}: system_prompt is ignored: open-r1's SFT has it for benchmarks alone"
-            )
+        then, name = _sft_then(values, typed, source, warnings)
     present = {RENAMED.get(key, key) for key in together}
     if "mapper" in typed:  # the mapper's settings go with it
         present.add("mapper_config")
@@ -270,6 +242,39 @@ def defaults_then(
         f"line wins"
     )
     return then
+
+
+def _sft_then(
+    values: dict[str, Any], typed: dict[str, Any], source: str, warnings: list[str]
+) -> tuple[dict[str, Any], str]:
+    """Return what an SFT file left to the TRL of its time, and whose file it is."""
+    together = {**values, **typed}
+    if together.get("dataset_name") in ("openai/gsm8k", "gsm8k") and "mapper" not in typed:
+        raise RecipeError(
+            f"{source}: dataset_name: must have conversations in a column messages, got "
+            f"{together['dataset_name']}, whose rows are "
+            "question and answer: the project of this file rewrote them. Fix: --mapper gsm8k"
+        )
+    if values.pop("system_prompt", None):
+        warnings.append(
+            f"{source}: system_prompt is ignored: open-r1's SFT has it for benchmarks alone"
+        )
+    then = {**_TABLES["then"]["sft"], "mapper_config": {"whole": True}}
+    if values.get("packing", "dataset_mixer" in values):
+        then["packing_strategy"] = "wrapped"
+    if "dataset_mixer" in values:
+        then["packing"] = True  # run_sft.py packed whatever the file said
+        if values.get("auto_insert_empty_system_msg", True):
+            then["mapper_config"]["empty_system"] = True
+        return then, "alignment-handbook (TRL 0.12)"
+    averaged = together.get("average_tokens_across_devices") in (True, "true")
+    if averaged or {"max_seq_length", "dataset_mixture"} <= values.keys():
+        # Since 19f0345 these were as today.
+        for key in ("bf16", "average_tokens_across_devices", "packing_strategy"):
+            then.pop(key, None)
+        return then, "alignment-handbook (TRL 0.19)"
+    since = "since July 2025: --average_tokens_across_devices true; TRL 0.18"
+    return then, f"open-r1 or alignment-handbook ({since})"
 
 
 def translate(values: dict[str, Any], source: str, warnings: list[str]) -> dict[str, Any]:
@@ -284,24 +289,14 @@ def translate(values: dict[str, Any], source: str, warnings: list[str]) -> dict[
         )
     sets = {key: values[key] for key in RESHAPED if key in values}
     if "dataset_mixer" not in sets:
-        said = (
+        reason = (
             "is ignored: open-r1 never read it, and alignment-handbook beside dataset_mixer "
             "alone; to have it read:"
         )
-        warnings += [f"{source}: {key} {said} {_TABLES['unread'][key]}" for key in sets]
+        warnings += [f"{source}: {key} {reason} {_TABLES['unread'][key]}" for key in sets]
         values = {key: value for key, value in values.items() if key not in sets}
         sets = {}
-    try:
-        read = _sets(**sets) if sets else {}
-    except (AttributeError, TypeError, ValueError) as error:
-        wrong, found = "; ".join(RESHAPED[key] for key in sets), "; ".join(map(repr, sets.values()))
-        fix = (
-            "Fix: dataset_mixture: {datasets: [{id, split, weight}]}, or dataset_name, "
-            "dataset_config and the two splits"
-        )
-        raise RecipeError(
-            f"{source}: {', '.join(sets)}: must be {wrong}, got {found}. {fix}"
-        ) from error
+    mixture = _read_sets(sets, source)
     for key, value in values.items():
         if key in OBSOLETE:
             warnings.append(f"{source}: {key} is ignored: {OBSOLETE[key]}")
@@ -309,19 +304,47 @@ def translate(values: dict[str, Any], source: str, warnings: list[str]) -> dict[
         if key in REFUSED:
             raise RecipeError(f"{source}: {key}: {REFUSED[key]}")
         today = {RENAMED.get(key, key): value}
-        if called := _TABLES["renamed_values"].get(key, {}).get(str(value)):
+        called = _TABLES["renamed_values"].get(key, {}).get(str(value))
+        if called:
             today = {key: called}
             warnings.append(f"{source}: {key}: {value} is read as {called}")
         if key in sets:
             first = next(iter(sets))
-            today = read if key == first else {}
+            today = mixture if key == first else {}
             warnings += [f"{source}: {key} is read with {first}"] if key != first else []
-        for new, found in today.items():
-            if new in result or (new != key and new in values):
-                raise RecipeError(
-                    f"{source}: {key} is today's {new}, and both are set. Fix: keep {new} alone"
-                )
-            if new != key:
-                warnings.append(f"{source}: {key} is read as {new}: {found}")
-            result[new] = found
+        _add(result, key, today, values, source, warnings)
     return result
+
+
+def _read_sets(sets: dict[str, Any], source: str) -> dict[str, Any]:
+    try:
+        return _sets(**sets) if sets else {}
+    except (AttributeError, TypeError, ValueError) as error:
+        wanted = "; ".join(RESHAPED[key] for key in sets)
+        given = "; ".join(map(repr, sets.values()))
+        fix = (
+            "Fix: dataset_mixture: {datasets: [{id, split, weight}]}, or dataset_name, "
+            "dataset_config and the two splits"
+        )
+        raise RecipeError(
+            f"{source}: {', '.join(sets)}: must be {wanted}, got {given}. {fix}"
+        ) from error
+
+
+def _add(
+    result: dict[str, Any],
+    key: str,
+    today: dict[str, Any],
+    values: dict[str, Any],
+    source: str,
+    warnings: list[str],
+) -> None:
+    """Add a key under its names of today; RecipeError: the file has that name, too."""
+    for new, value in today.items():
+        if new in result or (new != key and new in values):
+            raise RecipeError(
+                f"{source}: {key} is today's {new}, and both are set. Fix: keep {new} alone"
+            )
+        if new != key:
+            warnings.append(f"{source}: {key} is read as {new}: {value}")
+        result[new] = value

@@ -40,16 +40,9 @@ def reasoning_gym_rows(task: str, split: str, config: dict[str, Any]) -> Dataset
         options = {**config, **part, "size": part["size"] * 20}  # a small task repeats itself
         del options["train"], options["test"]
         try:
-            if (level := options.pop("level", None)) is not None:
-                curriculum = create_curriculum(task)
-                if not any(
-                    level < len(attribute.levels) for attribute in curriculum.attributes.values()
-                ):
-                    raise ValueError(
-                        f"level: there is none {level}"
-                    )  # it would be that of the last
-                curriculum.set_global_level(level)
-                options = {**vars(curriculum.generate_configuration()), **options}
+            level = options.pop("level", None)
+            if level is not None:
+                options = {**_options_of_level(create_curriculum(task), level), **options}
             drawn = reasoning_gym.create_dataset(task, **options)
         except (TypeError, AssertionError, ValueError) as error:
             hint = nearest_key(options, inspect.signature(DATASETS[task][1]).parameters)
@@ -64,3 +57,11 @@ def reasoning_gym_rows(task: str, split: str, config: dict[str, Any]) -> Dataset
             )
 
     return distinct_rows(draw, split, config, f"questions of {task!r}")
+
+
+def _options_of_level(curriculum: Any, level: int) -> dict[str, Any]:
+    """Return a task's options at a level of its curriculum; ValueError: it has none so high."""
+    if not any(level < len(attribute.levels) for attribute in curriculum.attributes.values()):
+        raise ValueError(f"level: there is none {level}")  # reasoning-gym would take the last
+    curriculum.set_global_level(level)
+    return vars(curriculum.generate_configuration())

@@ -115,25 +115,32 @@ def _read_metrics(run: RunData, text: str) -> None:
         if not line.strip():
             continue
         try:
-            entry = json.loads(line)
-            step = entry.pop("step")
-            if type(step) is not int or not 0 <= step < 2**53:
-                raise ValueError(step)
+            step, entry = _logged_step(line)
         except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
             bad.append(number)
             continue
-        for key, value in entry.items():
-            if is_number(value) and key not in points and len(points) == _MAX_METRICS:
+        numbers = {key: value for key, value in entry.items() if is_number(value)}
+        for key, value in numbers.items():
+            if key not in points and len(points) == _MAX_METRICS:
                 more += 1
-            elif is_number(value):
-                # A step that is there twice was logged again after a resume; the later line is the
-                # run's.
-                points.setdefault(key, {})[step] = finite(value)
+                continue
+            # A step that is there twice was logged again after a resume; the later line is the
+            # run's.
+            points.setdefault(key, {})[step] = finite(value)
     if bad:
         run.note("bad_lines", file="metrics.jsonl", count=len(bad), first=bad[0])
     if more:
         run.note("torn_file", file="metrics.jsonl", reason=f"more than {_MAX_METRICS} metrics")
     run.series = {key: sorted(values.items()) for key, values in points.items()}
+
+
+def _logged_step(line: str) -> tuple[int, dict[str, Any]]:
+    """Return a line's step and metrics; any error: it is no such line."""
+    entry = json.loads(line)
+    step = entry.pop("step")
+    if type(step) is not int or not 0 <= step < 2**53:
+        raise ValueError(step)
+    return step, entry
 
 
 def is_number(value: object) -> bool:
@@ -239,25 +246,23 @@ def _of_metrics(run: RunData) -> Iterator[dict[str, Any]]:
             continue
         if trend and raised(*trend[:2]):
             yield flag(code, "warn", before=trend[0], after=trend[1], points=trend[2])
-    shares = ("completions/clipped_ratio", "frac_reward_zero_std", "tools/failure_frequency")
-    cut, still, failed = (run.values(key)[-MAX_WINDOW:] for key in shares)
-    if cut and (share := statistics.fmean(cut)) > 0.2:
-        yield flag(
-            "truncated",
-            "bad",
-            share=share,
-            points=len(cut),
-            limit=strings(run.settings).get("max_completion_length", "–"),
-        )
-    if still and (share := statistics.fmean(still)) >= 0.5:
-        yield flag(
-            "zero_std", "bad" if share > _SATURATED else "warn", share=share, points=len(still)
-        )
-    if failed and (share := statistics.fmean(failed)) >= 0.5:
-        yield flag(
-            "tools_fail", "bad" if share > _SATURATED else "warn", share=share, points=len(failed)
-        )
+    cut = run.values("completions/clipped_ratio")[-MAX_WINDOW:]
+    if cut and statistics.fmean(cut) > 0.2:
+        limit = strings(run.settings).get("max_completion_length", "–")
+        share = statistics.fmean(cut)
+        yield flag("truncated", "bad", share=share, points=len(cut), limit=limit)
+    yield from _most(run, "zero_std", "frac_reward_zero_std")
+    yield from _most(run, "tools_fail", "tools/failure_frequency")
     yield from _of_engine(run)
+
+
+def _most(run: RunData, code: str, metric: str) -> Iterator[dict[str, Any]]:
+    """Flag a share of at least a half, as bad where it is nearly all."""
+    shares = run.values(metric)[-MAX_WINDOW:]
+    share = statistics.fmean(shares) if shares else 0.0
+    if share >= 0.5:
+        severity = "bad" if share > _SATURATED else "warn"
+        yield flag(code, severity, share=share, points=len(shares))
 
 
 def _of_engine(run: RunData) -> Iterator[dict[str, Any]]:

@@ -101,6 +101,14 @@ class Candidate:
         }
 
 
+def _drop_equal_texts(group: list[Candidate]) -> None:
+    seen = set()
+    for candidate in left(group):
+        if candidate.text in seen:
+            candidate.reason = "duplicate completion"
+        seen.add(candidate.text)
+
+
 def left(candidates: Iterable[Candidate]) -> list[Candidate]:
     return [candidate for candidate in candidates if candidate.reason is None]
 
@@ -238,50 +246,47 @@ class Selection:
     def _find_reason(self, record: Record, candidate: Candidate) -> str | None:
         """Why a completion is dropped, whatever the others of its prompt are."""
         filters, parsed = self._rules.filters, self._fmt.parse(candidate.text)
-        if filters.malformed and not parsed.well_formed:
-            return "malformed"
-        if filters.truncated and candidate.finish_reason == "length":
-            return "truncated"
-        if filters.overlong and candidate.tokens > filters.overlong.max_tokens:
-            return "overlong"
-        if filters.repetitive:
-            [penalty] = RepetitionPenaltyReward(
-                self._fmt, repetition_n_grams=filters.repetitive.n_grams
-            )([candidate.text])
-            if -(penalty or 0.0) > filters.repetitive.max_share:
-                return "repetitive"
-        if filters.mixed_language:
-            reward = LanguageConsistencyReward(
-                self._fmt, language_consistency_target=filters.mixed_language.target
-            )
-            [share] = reward(
-                [candidate.text],
-                prompts=[record["prompt"]],
-                language=[record["columns"].get("language")],
-            )
-            if share is not None and share < filters.mixed_language.min_consistency:
-                return "mixed_language"
-        if filters.code and has_code(parsed.reasoning or candidate.text):
-            return "code"
-        if self._rules.correct and candidate.correct is False:
-            return "wrong"
-        for name, least in (self._rules.at_least or {}).items():
-            score = candidate.scores[name]
-            if score is None or score < least:
-                return "low score"
-        return None
+        overlong = filters.overlong and candidate.tokens > filters.overlong.max_tokens
+        # In this order; the first that holds is the reason.
+        checks: dict[str, Callable[[], Any]] = {
+            "malformed": lambda: filters.malformed and not parsed.well_formed,
+            "truncated": lambda: filters.truncated and candidate.finish_reason == "length",
+            "overlong": lambda: overlong,
+            "repetitive": lambda: self._is_repetitive(candidate.text),
+            "mixed_language": lambda: self._mixes_languages(record, candidate.text),
+            "code": lambda: filters.code and has_code(parsed.reasoning or candidate.text),
+            "wrong": lambda: self._rules.correct and candidate.correct is False,
+            "low score": lambda: self._scores_too_low(candidate),
+        }
+        return next((reason for reason, holds in checks.items() if holds()), None)
+
+    def _is_repetitive(self, text: str) -> bool:
+        rule = self._rules.filters.repetitive
+        if not rule:
+            return False
+        [penalty] = RepetitionPenaltyReward(self._fmt, repetition_n_grams=rule.n_grams)([text])
+        return -(penalty or 0.0) > rule.max_share
+
+    def _mixes_languages(self, record: Record, text: str) -> bool:
+        rule = self._rules.filters.mixed_language
+        if not rule:
+            return False
+        reward = LanguageConsistencyReward(self._fmt, language_consistency_target=rule.target)
+        language = record["columns"].get("language")
+        [share] = reward([text], prompts=[record["prompt"]], language=[language])
+        return share is not None and share < rule.min_consistency
+
+    def _scores_too_low(self, candidate: Candidate) -> bool:
+        scores = [
+            (candidate.scores[name], low) for name, low in (self._rules.at_least or {}).items()
+        ]
+        return any(score is None or score < low for score, low in scores)
 
     def _compare(self, record: Record, group: list[Candidate]) -> None:
         """Drop equal texts, all completions of a prompt that a rule drops, and those that are not
         among the best.
         """
-        seen = set()
-        for candidate in left(group):
-            if (
-                candidate.text in seen
-            ):  # before the best are picked, so that best_of: 2 gives two different ones
-                candidate.reason = "duplicate completion"
-            seen.add(candidate.text)
+        _drop_equal_texts(group)  # before the best are picked: best_of: 2 gives two different ones
         if self._rules.pass_rate is not None:
             low, high = self._rules.pass_rate
             rate = _pass_rate(group)

@@ -1,0 +1,186 @@
+"""An answer in words: a date, yes or no, a name, a number with words and units beside it.
+
+:func:`read_words` asks one step after the other; the first that returns an answer decides. What
+none of them decides is an expression.
+"""
+
+from __future__ import annotations
+
+import re
+
+from r1_recipes.verification.expression import Answer, Refused, read_expression
+from r1_recipes.verification.gold import Gold, squeezed
+from r1_recipes.verification.lexicon import (
+    Refusal,
+    agrees,
+    in_symbols,
+    refusals,
+    says,
+    spelled_numbers,
+    takes_back,
+)
+from r1_recipes.verification.moments import moment, same_moment
+from r1_recipes.verification.spelling import clean
+from r1_recipes.verification.units import names_another, same_units, units_of
+from r1_recipes.verification.words import TELLING, is_expression
+
+_OR = frozenset(("or", "oder", "或"))
+_ALTERNATIVES = re.compile(r"\s*,?\s*\b(?:or|oder|ou)\b\s*|或")
+_BESIDE = re.compile(
+    r"(.*[\d)}%])\s+\((?:(?:or|=|i\.e\.|that is|about|\\approx)\s*)?([^()]*\d[^()]*)\)", re.DOTALL
+)
+# A star that ends no emphasis, and a sign of a web page.
+_LEFT_OVER = re.compile(r"\A[^*]*[\w)}]\s*\*\s*\Z|&\w+;")
+# Words that turn a quantity: an answer that names one names the gold's.
+_WAYS = re.compile(
+    r"(\b(?:(?:north|south)(?:east|west)|upstream|downstream|attractive|repulsive|forward|"
+    r"backward|higher|lower|early|late|surplus|deficit|"
+    r"towards?|away|uphill|downhill|into|out|horizontal|vertical|older|younger|ahead|heavier|"
+    r"lighter|won|lost|"
+    r"north|south|east|west|left|right|up|down|upwards?|downwards?|behind|front|before|after|"
+    r"more|less|fewer|loss|profit|gain|increase|decrease|"
+    r"clockwise|counterclockwise|inward|outward|above|below|taller|shorter|longer|wider|"
+    r"narrower|ago|"
+    r"hence|from now|faster|slower|warmer|colder|hotter|cooler|upstairs|downstairs|overpaid|"
+    r"underpaid|owed|owned)\b|"
+    r"[东南西北左右](?=\d|面|方|边|走|移)|盈利|亏损|上升|下降|增加|减少|前进|后退)"
+)
+_SAID_AT = re.compile(
+    r"(?:(?:so|thus|hence|therefore),?\s+)?(?:it|that|this|(?:the|my|our|his|her|"
+    r"their)\s+(?:[a-z]+\s+){1,2}|today)\s*"
+    r"(?:(?:will|would|is|was|'s|falls|starts|begins|ends|arrives|leaves|be)\s+)+(?:(?:at|"
+    r"on)\s+)?(?=\S)",
+    re.IGNORECASE,
+)
+_CIRCLED = re.compile(r"(.*?[是为:：]\s*)?([①-⑳][①-⑳、,，和\s]*)")
+
+
+def read_words(text: str, cleaned: str, gold: Gold) -> Answer:
+    """Read an answer that is no choice, as it stands and as it is cleaned."""
+    _check_directions(text, gold)
+    _check_spelled_numbers(cleaned, gold)
+    _check_units(text, cleaned, gold)
+    _check_remains(text, gold)
+    decided = _same_text(cleaned, gold) or _circled(cleaned, gold) or _date_or_time(cleaned, gold)
+    if decided:
+        return decided
+    if gold.words is not None and (verdict := agrees(cleaned, gold.words)) is not None:
+        return Answer(verdict=verdict)
+    if gold.words is None and not re.search(r"\d", cleaned):
+        cleaned = in_symbols(cleaned)
+    decided = _same_text(cleaned, gold) or _alternatives(cleaned, gold)
+    if decided:
+        return decided
+    _check_words(cleaned, gold)
+    if gold.words is not None:
+        return Answer(verdict=not gold.only_text and says(cleaned, gold.words))
+    if moment(cleaned) is not None and ":" in cleaned and ":" not in gold.raw:
+        raise Refused(Refusal.DIFFERENT)  # 9:30 is not 9/30
+    return read_expression(text, cleaned, gold)
+
+
+def _check_directions(text: str, gold: Gold) -> None:
+    """Refuse 5 km south for a gold of 5 km north."""
+    if not gold.left_out:
+        return
+    wanted, given = ways_of(gold.raw), ways_of(text)
+    if wanted and given and wanted != given:
+        raise Refused(Refusal.DIFFERENT)
+
+
+def _check_spelled_numbers(cleaned: str, gold: Gold) -> None:
+    """Refuse "thirteen, so 72"."""
+    spelled = spelled_numbers(cleaned) if gold.value is not None else set()
+    if gold.value is not None and spelled and spelled != {gold.value.number}:
+        raise Refused(Refusal.SEVERAL)
+
+
+def _check_units(text: str, cleaned: str, gold: Gold) -> None:
+    """Refuse another unit than the gold's, and another thing: 72 m for 72 km, 72 weekends."""
+    percent = "%" in gold.raw
+    units = units_of(text) if gold.units or percent else ()
+    if units and percent and "%" not in text:
+        raise Refused(Refusal.DIFFERENT)  # 10 ohms for 10 %
+    if units and gold.units and not same_units(gold.units, units):
+        raise Refused(Refusal.DIFFERENT)
+    if gold.units and not units and _is_another_thing(cleaned, gold):
+        raise Refused(Refusal.DIFFERENT)
+
+
+def _is_another_thing(cleaned: str, gold: Gold) -> bool:
+    return names_another(cleaned, gold.raw) or moment(cleaned) is not None
+
+
+def _check_remains(text: str, gold: Gold) -> None:
+    """Refuse a ratio of three beside a gold without one, and signs that nothing follows."""
+    triple = re.search(r"\d\s*:\s*\d+\s*:", text)
+    if (triple and not re.search(r":|\bto\b", gold.raw)) or _LEFT_OVER.search(text):
+        raise Refused(Refusal.DIFFERENT)
+
+
+def _same_text(cleaned: str, gold: Gold) -> Answer | None:
+    return Answer(verdict=True) if squeezed(cleaned) == gold.plain else None
+
+
+def _circled(cleaned: str, gold: Gold) -> Answer | None:
+    """Read ``正确的是 ①③`` beside a gold of such numbers."""
+    circled = _CIRCLED.fullmatch(cleaned)
+    if circled is None or not re.fullmatch("[①-⑳]+", gold.plain) or refusals(circled[1] or ""):
+        return None
+    named = set(re.findall("[①-⑳]", circled[2]))
+    return Answer(verdict=sorted(named) == sorted(gold.plain))
+
+
+def _date_or_time(cleaned: str, gold: Gold) -> Answer | None:
+    """Read ``It starts at 8:30`` beside a gold that is a date or a time."""
+    if gold.moment is None:
+        return None
+    when, introduced = moment(cleaned), _SAID_AT.match(cleaned)
+    if when is None and introduced and not refusals(introduced[0]):
+        when = moment(cleaned[introduced.end() :])
+    return Answer(verdict=same_moment(gold.moment, when))
+
+
+def _check_words(cleaned: str, gold: Gold) -> None:
+    """Refuse words that hedge, negate or change the value, unless the gold has them.
+
+    Of "the number of roots is 72" the subject changes nothing.
+    """
+    link = " is " if " is " in cleaned else " are "
+    subject, _, predicate = cleaned.rpartition(link)
+    tells = TELLING.search(predicate)
+    if takes_back(subject) and tells and gold.words is None:
+        raise Refused(Refusal.HEDGE)
+    read = predicate if tells and not re.search(r"\d", subject) else cleaned
+    for word, refusal in refusals(read).items():
+        if word not in gold.excused and not (gold.several and word in _OR):
+            raise Refused(refusal)
+
+
+def ways_of(text: str) -> list[str]:
+    """The directions and the like that a text names."""
+    return _WAYS.findall(re.sub(r"\\(?:left|right|above)(?![a-z])", " ", text).casefold())
+
+
+def _alternatives(cleaned: str, gold: Gold) -> Answer | None:
+    """The same value twice, ``\\frac34 or 0.75``, ``0.5 (50%)``: each has to equal the gold.
+    ``None``: the answer is no such text.
+    """
+    if gold.words is not None or (gold.several and '"answer"' not in cleaned):
+        return None
+    beside = _BESIDE.fullmatch(cleaned) if gold.value is not None else None
+    said = [beside[1], beside[2]] if beside else _ALTERNATIVES.split(cleaned)
+    said = (
+        re.split(r"[\s,\"]*\banswer\"\s*:", cleaned) if '"answer"' in cleaned else said
+    )  # JSON that goes on behind a text
+    if not 1 < len(said) < 4 or not all(
+        re.search(r"\d|\\[A-Za-z]", one) and is_expression(one) for one in said
+    ):
+        return None
+    said = [clean(one) for one in said]
+    answers = [
+        read_expression(one, one, gold) if one else Answer(refusal=Refusal.HEDGE) for one in said
+    ]
+    if any(answer.refusal or answer.verdict is False or answer.pairs for answer in answers):
+        return Answer(refusal=Refusal.HEDGE)
+    return Answer(tuple(side for answer in answers for side in answer.sides), refusal=Refusal.HEDGE)
