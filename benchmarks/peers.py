@@ -329,7 +329,7 @@ def main() -> None:
     parser.add_argument("--problems", type=int, default=200, help="held-out problems")
     parser.add_argument("--steps", type=int, help="in place of the recipe's")
     # The recipe's 1e-4 is for a third of the weights: with all of them it took from what the cold
-    # start had taught (docs/results.md).
+    # start had taught (docs/results/peers.md).
     parser.add_argument(
         "--learning_rate",
         type=float,

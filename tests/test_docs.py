@@ -13,7 +13,7 @@ from tests.conftest import RECIPES, REPOSITORY, method_of
 DOCUMENTS = sorted(
     [
         *REPOSITORY.glob("README*.md"),
-        *(REPOSITORY / "docs").glob("*.md"),
+        *(REPOSITORY / "docs").rglob("*.md"),
         *(REPOSITORY / "recipes").glob("README*.md"),
     ]
 )
@@ -23,6 +23,37 @@ DOCUMENTS = sorted(
 def test_relative_links_lead_somewhere(document):
     links = re.findall(r"\]\(([^)#:]+)\)", document.read_text(encoding="utf-8"))
     assert [link for link in links if not (document.parent / link).exists()] == []
+
+
+def anchors(document):
+    """What a link to a document may name: its headings, as GitHub spells them, and `<a id>`."""
+    text = re.sub(r"^```.*?^```", "", document.read_text(encoding="utf-8"), flags=re.M | re.S)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    slugs = [re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in headings]
+    return {*slugs, *re.findall(r'<a id="([^"]+)">', text)}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_a_link_to_a_section_finds_it(document):
+    links = re.findall(
+        r"\]\(([^)#:]*\.md|)#([^)]+)\)", document.read_text(encoding="utf-8").replace("`", "")
+    )
+    missing = [
+        (path, anchor)
+        for path, anchor in links
+        if anchor not in anchors(document.parent / path if path else document)
+    ]
+    assert missing == []
+
+
+def test_the_index_names_every_page():
+    docs = REPOSITORY / "docs"
+    index = (docs / "index.md").read_text(encoding="utf-8")
+    pages = [path.name for path in docs.glob("*.md") if path.name != "index.md"]
+    assert [page for page in pages if f"]({page})" not in index] == []
+    results = (docs / "results.md").read_text(encoding="utf-8")
+    experiments = [f"results/{path.name}" for path in (docs / "results").glob("*.md")]
+    assert [page for page in experiments if f"]({page})" not in results] == []
 
 
 def code(document):

@@ -57,7 +57,7 @@ def rendered(fmt, solution):
 
 @pytest.mark.skipif(
     not VERDICTS.exists(),
-    reason="set R1_VERDICTS to a file of labelled solutions (docs/results.md#verdicts)",
+    reason="set R1_VERDICTS to a file of labelled solutions (docs/results/verdicts.md)",
 )
 @pytest.mark.parametrize("name", ["think_answer", "reasoning_answer", "think_boxed"])
 def test_labelled_solutions(name):

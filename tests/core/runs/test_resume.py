@@ -65,7 +65,7 @@ def test_no_key_is_in_two_classes_and_none_is_made_up() -> None:
 
 def test_the_page_names_every_group_of_the_table() -> None:
     page = (REPOSITORY / "docs" / "recipes.md").read_text(encoding="utf-8")
-    _, _, section = page.partition("### What a run that goes on takes")
+    _, _, section = page.partition("### Changing keys of a run that resumes")
     section = section.partition("\n## ")[0]
     named = set(re.findall(r"`(\w+)`", section))
     assert {

@@ -2,7 +2,7 @@
 harmlessness).
 
 A judge is a model behind an OpenAI-compatible server. The last line of its reply is the score,
-``Score: x`` or ``<score>x</score>``, and nothing else; docs/recipes.md has a table. With
+``Score: x`` or ``<score>x</score>``, and nothing else; docs/howto_judges.md has a table. With
 ``{rubric}`` in its prompt it says yes or no to each criterion of the row.
 """
 
