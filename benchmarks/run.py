@@ -6,7 +6,7 @@ gsm8k_verdicts.jsonl] [--seconds 8] [--pairs 3]
 
 What takes part: verification.py (judges), countdown_reward.py, selection.py (memory),
 data_loading.py (400,000 rows), layer_overhead.py (training runs of SmolLM2-135M-Instruct, some
-minutes each), and how long ``python -m r1_recipes.grpo --help`` takes. Ratios are taken within one
+minutes each), padding.py (steps of the same model on three length distributions), and how long ``python -m r1_recipes.grpo --help`` takes. Ratios are taken within one
 run, since machines differ from hour to hour. Exit status 1 where a bar is missed.
 """
 
@@ -28,11 +28,12 @@ from typing import Any
 import countdown_reward
 import data_loading
 import layer_overhead
+import padding
 import selection
 import verification
 
 PACKAGES = ("torch", "trl", "transformers", "math-verify")
-PARTS = ("verification", "countdown", "selection", "data_loading", "layer_overhead")
+PARTS = ("verification", "countdown", "selection", "data_loading", "layer_overhead", "padding")
 HELP = [sys.executable, "-m", "r1_recipes.grpo", "--help"]
 
 
@@ -76,6 +77,13 @@ def bars(found: dict[str, Any]) -> list[tuple[str, str, float, bool]]:
                 "<=",
             ),
         ]
+    for name, bar in (("equal", 1.0), ("gsm8k", 0.75), ("long-tailed", 0.5)):
+        if "padding" in found:
+            row = found["padding"]["rows"][name]
+            rows += [
+                (f"{name} lengths: training, x bare TRL's", bar, _median(row, "training"), "<="),
+                (f"{name} lengths: largest gap of a gradient", 1e-6, row["largest_gap"], "<="),
+            ]
     if "data_loading" in found:
         loaded = found["data_loading"]
         rows += [
@@ -94,6 +102,10 @@ def bars(found: dict[str, Any]) -> list[tuple[str, str, float, bool]]:
         (name, f"{sign} {bar:g}", float(value), kept[sign](value, bar))
         for name, bar, value, sign in rows
     ]
+
+
+def _median(row: dict[str, Any], part: str) -> float:
+    return statistics.median(row[f"{part}_ratios"])
 
 
 def _verification_bars(judged: dict[str, Any]) -> list[tuple[str, float, float, str]]:
@@ -225,6 +237,9 @@ def main() -> None:
     if "layer_overhead" in options.parts:
         measured = layer_overhead.run(layer_overhead.default_model(), options.pairs, options.steps)
         keep("layer_overhead", measured, layer_overhead.table(measured))
+    if "padding" in options.parts:
+        measured = padding.run(layer_overhead.default_model(), options.pairs, 16)
+        keep("padding", measured, padding.table(measured))
     rows = bars(found)
     width = max(len(name) for name, *_ in rows)
     lines = [

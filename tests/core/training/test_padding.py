@@ -1,82 +1,21 @@
 """Micro-batches without padding have TRL's loss and gradient."""
 
 import inspect
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 
 pytest.importorskip("trl")
 
-import datasets
 import torch
-from trl import GRPOConfig, GRPOTrainer
+from trl import GRPOTrainer
 
-from r1_recipes.recipe.types import GRPORecipeArguments
 from r1_recipes.training import padding
-from r1_recipes.training.trainer import RecipeGRPOTrainer
-
-LENGTHS = (3, 40, 9, 1, 24, 17, 33, 2, 12, 5, 40, 7, 28, 3, 19, 11)
-PROMPTS = ("2+3?", "What is 17 + 25, please, in words and in figures?", "Why?", "9*9 is what?")
-
-
-def rewards(completions, **columns):
-    """Differ within a group, whatever the model says."""
-    return [float((7 * index) % 5) for index in range(len(completions))]
-
-
-class Cut(RecipeGRPOTrainer):
-    """Completions of the lengths above, whatever the model samples."""
-
-    def _generate(self, prompts):
-        prompt_ids, completion_ids, *rest = super()._generate(prompts)
-        lengths = [LENGTHS[index % len(LENGTHS)] for index in range(len(completion_ids))]
-        cut = [ids[:length] for ids, length in zip(completion_ids, lengths, strict=True)]
-        return prompt_ids, cut, *rest
-
-
-def trained(model, folder, trims, trainer=Cut, **keys):
-    """The weights after one optimizer step of SGD, and the tokens that each loss was given."""
-    config = GRPOConfig(
-        output_dir=str(folder),
-        **{
-            "per_device_train_batch_size": 2,
-            "gradient_accumulation_steps": 8,
-            "steps_per_generation": 8,
-            "num_generations": 4,
-            "max_completion_length": 40,
-            "max_steps": 1,
-            "learning_rate": 1.0,
-            "lr_scheduler_type": "constant",
-            "optim": "sgd",
-            "max_grad_norm": 0.0,
-            "report_to": "none",
-            "use_cpu": True,
-            "bf16": False,
-            "seed": 3,
-            "save_strategy": "no",
-            "temperature": 1.0,
-            "model_init_kwargs": {"dtype": "float32"},
-        }
-        | keys,
-    )
-    rows = [{"prompt": [{"role": "user", "content": text}]} for text in PROMPTS]
-    run = trainer(
-        script=GRPORecipeArguments(trim_padding=trims, reward_funcs=["own"]),
-        model=str(model),
-        args=config,
-        reward_funcs=[rewards],
-        train_dataset=datasets.Dataset.from_list(rows),
-    )
-    sizes = []
-    loss = run._compute_loss
-
-    def counted(model, inputs):
-        sizes.append(inputs["prompt_ids"].numel() + inputs["completion_ids"].numel())
-        return loss(model, inputs)
-
-    run._compute_loss = counted
-    run.train()
-    return {name: value.detach().clone() for name, value in run.model.named_parameters()}, sizes
+from tests.conftest import REPOSITORY
+from tests.support.padded import trained
 
 
 def gap(one, other):
@@ -122,6 +61,29 @@ def test_the_gradient_is_that_of_trl_with(tiny_model, tmp_path, keys):
     ours, cut = trained(tiny_model, tmp_path / "ours", True, **keys)
     assert gap(theirs, ours) < 1e-6
     assert sum(cut) < sum(whole)
+
+
+@pytest.mark.e2e
+def test_two_processes_have_the_gradient_of_trl(tiny_model, tmp_path):
+    """Each sorts its own rows; the gradients that they average are the same."""
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "2"]
+    command += ["--config_file", "accelerate_configs/ddp.yaml", "--mixed_precision", "no"]
+    command += ["--main_process_port", "0", "-m", "tests.support.padded"]
+    on_cpu = {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
+    environment = {**os.environ, **on_cpu, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        [*command, str(tiny_model), str(tmp_path)],
+        cwd=REPOSITORY,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    for rank in (0, 1):
+        theirs, ours = (torch.load(tmp_path / f"{trims}_{rank}.pt") for trims in (False, True))
+        assert gap(theirs["weights"], ours["weights"]) < 1e-6
+        assert sum(ours["sizes"]) < 0.9 * sum(theirs["sizes"])
 
 
 def test_rows_move_within_a_window_with_all_that_is_theirs():
