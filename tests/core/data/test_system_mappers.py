@@ -355,9 +355,13 @@ def test_only_formats_of_pictures_are_read_and_few_scans():
 def test_few_pictures_are_decoded_at_a_time(monkeypatch):
     """Rows are mapped in batches, whose pictures are held until the batch is written."""
     given = []
-    monkeypatch.setattr(
-        RowMapper, "_render", lambda self, batch, start: given.append(len(batch["image"])) or []
-    )
+    monkeypatch.setattr(RowMapper, "_render_row", lambda self, row, place: row)
+
+    def all_over(self, results):
+        given.append(len(results))
+        return dict.fromkeys(range(len(results)), "over")
+
+    monkeypatch.setattr(Renderer, "over_limits", all_over)
     renderer = Renderer(arguments(), get_response_format("think_answer"), "grpo", None)
     mapper = RowMapper(get_mapper("image_question"), renderer, [], LoadReport())
     rows = Dataset.from_dict({"image": ["x"] * 10})
