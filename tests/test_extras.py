@@ -1,6 +1,7 @@
 """Extras plug in by name: without one, without all, and with another package's."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -115,6 +116,21 @@ def test_the_flagship_trains_without_any_extra(without, tmp_path):
     assert done.returncode == 2 and "agents" in done.stderr
     done = run(["-m", "r1_recipes.preflight", "recipes/gsm8k_qwen05b.yaml"], env)
     assert done.returncode == 2 and "preflight" in done.stderr
+
+
+@pytest.mark.slow
+def test_the_core_s_own_tests_pass_without_any_extra(without):
+    """The folders of a row's way; the others train, or read every recipe, which takes minutes."""
+    env = without(EXTRAS)
+    shutil.rmtree(Path(env["PYTHONPATH"]) / "r1_recipes" / "extras")
+    folders = ("common", "completions", "data", "metrics", "prompts", "rewards", "runs")
+    words = ["-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "-m", "not slow and not e2e"]
+    done = run([*words, *(f"tests/core/{folder}" for folder in folders)], env)
+    assert done.returncode == 0, done.stdout[-4000:]
+    # It was the copy that was tested, and what it lacks is said by name.
+    assert {f"needs the extra {name}" for name in ("agents", "countdown")} <= set(
+        re.findall("needs the extra [a-z]+", done.stdout)
+    )
 
 
 PACKAGE = {

@@ -1,70 +1,89 @@
-"""How far one row of GSM8K travels: which functions of ours it passes, from its file to its reward."""
+"""The way of one row, from a file to its reward: how many functions of ours a reader follows."""
 
 import json
-import re
 import sys
 from pathlib import Path
 
+import pytest
+
 import r1_recipes
-from r1_recipes import verification
+import r1_recipes.data.rows  # imported at the first row; importing is not the way
 from r1_recipes.data import load_dataset
-from r1_recipes.prompts import get_response_format
-from r1_recipes.recipe.types import GRPORecipeArguments
+from r1_recipes.recipe import load_recipe
 from r1_recipes.rewards import get_reward_funcs
 from tests.conftest import REPOSITORY
 
 SOURCE = Path(r1_recipes.__file__).parent
-ROW = {"question": "3 + 4?", "answer": "3 + 4 = <<3+4=7>>7\n#### 7"}
-COMPLETION = "<think>\n3 + 4 = 7\n</think>\n<answer>\n7\n</answer>"
-# 20 functions in 9 files is where this is to go. Lower it when a step goes; never raise it.
-MAX_FUNCTIONS = 86
-MAX_FILES = 21
+# Ceilings, reached on the way to 20 functions in 9 files. Lower them when the way gets shorter.
+MAX_FUNCTIONS, MAX_FILES = 65, 19
+MAX_OUTSIDE_VERIFICATION, MAX_FILES_OUTSIDE_VERIFICATION = 51, 14
 
 
-def traced(call):
-    """What a call returns, and the functions of ours that it passes, as (file, name)."""
-    passed = {}
+@pytest.fixture(scope="module")
+def followed(tmp_path_factory):
+    """Load the row, judge a right completion, and return ``(file, function)`` as first called."""
+    folder = tmp_path_factory.mktemp("way")
+    (folder / "row.jsonl").write_text(json.dumps({"question": "3 + 4?", "answer": "#### 7"}))
+    # JSON is YAML.
+    settings = {
+        "model_name_or_path": "none",
+        "dataset_name": str(folder / "row.jsonl"),
+        "mapper": "gsm8k",
+        "response_format": "think_answer",
+        "reward_funcs": ["accuracy"],
+        "output_dir": str(folder / "run"),
+        "use_cpu": True,
+        "bf16": False,
+    }
+    (folder / "way.yaml").write_text(json.dumps(settings))
+    recipe = load_recipe([str(folder / "way.yaml")], "grpo")
+    [accuracy] = get_reward_funcs(["accuracy"], "think_answer")
+    calls = {}
 
     def note(frame, event, argument):
-        code = frame.f_code
-        path = Path(code.co_filename)
-        if event == "call" and path.is_relative_to(SOURCE) and not code.co_name.startswith("<"):
-            passed[path.relative_to(SOURCE).as_posix(), code.co_qualname] = True
+        path, name = Path(frame.f_code.co_filename), frame.f_code.co_qualname
+        if event == "call" and path.is_relative_to(SOURCE) and not name.endswith(">"):
+            calls.setdefault((path.relative_to(SOURCE).as_posix(), name))
 
+    before = sys.getprofile()
     sys.setprofile(note)
     try:
-        return call(), list(passed)
+        rows, _ = load_dataset(recipe.script, accuracy.response_format, "grpo")
+        text = "<think>3 and 4 are 7.</think>\n<answer>7</answer>"
+        values = accuracy(
+            prompts=rows["prompt"][:],
+            completions=[[{"role": "assistant", "content": text}]],
+            completion_ids=[[1]],
+            solution=rows["solution"][:],
+            log_extra=lambda column, entries: None,
+            log_metric=lambda name, value: None,
+        )
     finally:
-        sys.setprofile(None)
+        sys.setprofile(before)
+    assert rows["solution"][:] == ["7"] and values == [1.0]
+    return [*calls]
 
 
-def test_a_row_of_gsm8k_reaches_its_reward(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    path = tmp_path / "rows.jsonl"
-    path.write_text(json.dumps(ROW) + "\n", encoding="utf-8")
-    fmt = get_response_format("think_answer")
-    script = GRPORecipeArguments(dataset_name=str(path), mapper="gsm8k", reward_funcs=["accuracy"])
-    (accuracy,) = get_reward_funcs(["accuracy"], "think_answer")
-    verification.start()
-    (rows, _), loading = traced(lambda: load_dataset(script, fmt, "grpo"))
-    said = [[{"role": "assistant", "content": COMPLETION}]]
-    rewards, judging = traced(
-        lambda: accuracy(prompts=[rows[0]["prompt"]], completions=said, solution=rows["solution"])
+def test_the_way_of_one_row_is_short(followed):
+    outside = [(file, name) for file, name in followed if not file.startswith("verification/")]
+    counts = [len(followed), len({file for file, _ in followed})]
+    counts += [len(outside), len({file for file, _ in outside})]
+    allowed = [MAX_FUNCTIONS, MAX_FILES, MAX_OUTSIDE_VERIFICATION, MAX_FILES_OUTSIDE_VERIFICATION]
+    assert all(count <= most for count, most in zip(counts, allowed, strict=True)), (
+        counts,
+        followed,
     )
-    assert rewards == [1.0] and rows[0]["solution"] == "7"
-    passed = list(dict.fromkeys([*loading, *judging]))
-    files = list(dict.fromkeys(file for file, _ in passed))
-    listing = "\n".join(f"{file}  {name}" for file, name in passed)
-    assert len(passed) <= MAX_FUNCTIONS, listing
-    assert len(files) <= MAX_FILES, files
-    # The page that shows the way names each file, and the two figures.
+
+
+def test_the_page_lists_the_functions_in_order(followed):
+    """What the page must hold is in the message of the failure."""
+    listed = {}
+    for file, name in followed:
+        if not file.startswith("verification/"):
+            listed.setdefault(file, []).append(f"`{name}`")
+    listed["verification/"] = ["`judge`", "and what it calls"]
+    lines = [f"| `{file}` | {', '.join(names)} |" for file, names in listed.items()]
     page = (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8")
-    section = page.split("## The way of one row")[1].split("\n## ")[0]
-    assert f"{MAX_FUNCTIONS} functions in {MAX_FILES} files" in section
-    named = set(re.findall(r"`([\w/]+\.py)`", section))
-    folders = set(re.findall(r"`([\w/]+/)`", section))
-    assert [
-        file
-        for file in files
-        if file not in named and not any(file.startswith(folder) for folder in folders)
-    ] == []
+    assert ("verification/__init__.py", "judge") in followed
+    table = "\n".join(lines)
+    assert table in page, table

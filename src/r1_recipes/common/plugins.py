@@ -78,6 +78,8 @@ class Registry(MutableMapping[str, T]):
         """Return what a name stands for, registered, ``my_module:my_name`` or
         ``my_file.py:my_name``, or raise a RecipeError.
         """
+        if name in self._things:
+            return self._things[name]
         if ":" in name:
             return import_object(name, self.kind)
         if name not in self:

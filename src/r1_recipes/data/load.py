@@ -13,7 +13,7 @@ from r1_recipes.common.settings import from_mapping, limited
 from r1_recipes.data.mappers import Mapper, conversation_mapper, get_mapper
 from r1_recipes.data.render import LoadReport, Renderer, RowMapper, build_prompt
 from r1_recipes.data.sources import load_rows
-from r1_recipes.prompts import ResponseFormat, get_response_format
+from r1_recipes.prompts import ResponseFormat
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -225,7 +225,8 @@ def _row_mapper(
     system_prompt, few_shot = part.system_prompt, args.few_shot
     if system_prompt is None and not takes_instruction:
         system_prompt, few_shot = "", None
-    fmt = get_response_format(fmt, system_prompt=system_prompt)
+    if system_prompt is not None:
+        fmt = replace(fmt, system_prompt=system_prompt)
     tools = None
     if args.tools or args.environment:
         tools = extras.needed("agents", "tools").schemas(args.tools or (), args.environment)
@@ -257,30 +258,29 @@ def _choose_mapper(
         named = {key: getattr(args, key) for key in COLUMN_KEYS}
     config = part.mapper_config or args.mapper_config or {}
     mapper = get_mapper(name, columns, **named, **config)
-    _check_columns(mapper, columns, part.id, named)
+    if absent := mapper.missing(columns):
+        raise _no_columns(mapper, absent, columns, part.id, named)
     if mapper.images and method != "grpo":
         fault = f"gives pictures, which {method} does not take; grpo does"
         raise RecipeError(f"dataset {part.id}: mapper {mapper.name!r} {fault}")
     return mapper, method != "reward"
 
 
-def _check_columns(
+def _no_columns(
     mapper: Mapper,
+    absent: list[str],
     columns: list[str],
     source: str,
     named: dict[str, str | None],
-) -> None:
-    """Refuse a source that lacks a column; ``named`` are the recipe's keys that name columns."""
-    absent = mapper.missing(columns)
-    if not absent:
-        return
+) -> RecipeError:
+    """Return the error for a source without a column; ``named`` are the keys that name columns."""
     fixes = []
     for key, column in named.items():
         close = nearest(column, columns) if column in absent else []
         if column and close:
             fixes.append(f"{key}: {close[0]}")
     fix = f". Fix: {', '.join(fixes)}" if fixes else ""
-    raise RecipeError(
+    return RecipeError(
         f"dataset {source}: mapper {mapper.name!r} needs column {', '.join(map(repr, absent))}; "
         f"the columns there are: {', '.join(columns)}{fix}"
     )

@@ -239,7 +239,7 @@ class LoadReport:
     read: int = 0
     kept: int = 0
     failed: int = 0  # of the dropped rows, those on which the mapper raised what is no SkipRow
-    mappers: list[str] = field(default_factory=list)  # of each dataset; with a user's own its place
+    mappers: list[Mapper] = field(default_factory=list)  # of each dataset
     dropped: Counter[str] = field(default_factory=Counter)
     first_index: dict[str, int] = field(default_factory=dict)
 
@@ -275,7 +275,7 @@ class RowMapper:
 
         from r1_recipes.data.rows import write_cached  # heavy
 
-        self.report.mappers.append(self.mapper.place())
+        self.report.mappers.append(self.mapper)
         features = Features({column: rows.features[column] for column in self.keep})
         if self.renderer.method == "sft":  # messages have calls or none, and arguments of any kind
             features.update({"prompt": List(Json()), "completion": List(Json())})
@@ -293,7 +293,10 @@ class RowMapper:
         return concatenate_datasets(pieces)
 
     def _batches(self, rows: Dataset, limit: int | None, features: Features) -> Iterator[Dataset]:
-        """Yield rendered rows; ``features`` grows with the columns that the mapper gives."""
+        """Yield rendered rows, and count the others in the report.
+
+        ``features`` grows with the columns that the mapper gives.
+        """
         from datasets.utils import tqdm  # heavy
 
         kept = 0
@@ -301,7 +304,19 @@ class RowMapper:
         for start in tqdm(range(0, len(rows), size), desc="mapping rows", unit="batch"):
             if limit is not None and kept >= limit:
                 return
-            results = self._render(rows[start : start + size], start)
+            batch = rows[start : start + size]
+            places, results = [], []
+            for number, values in enumerate(zip(*batch.values(), strict=True), start):
+                self.report.read += 1
+                place = number if self.places is None else int(self.places[number])
+                result = self._render_row(dict(zip(batch, values, strict=True)), place)
+                if result is not None:
+                    places.append(place)
+                    results.append(result)
+            over = self.renderer.over_limits(results)
+            for index in sorted(over):
+                self.report.drop(self.where + over[index], places[index])
+            results = [result for index, result in enumerate(results) if index not in over]
             kept += len(results)
             if results:
                 yield self._typed(results, features)
@@ -316,7 +331,8 @@ class RowMapper:
             try:
                 if name not in features or "null" in repr(features[name]):
                     inferred = Dataset.from_dict(values).features[name]
-                    features[name] = _merged(features.get(name), inferred)
+                    known = features.get(name)
+                    features[name] = inferred if known is None else _merged(known, inferred)
                 columns.append(Dataset.from_dict(values, features=Features({name: features[name]})))
             except Exception as error:  # Arrow has many kinds for one thing
                 raise RecipeError(
@@ -324,21 +340,6 @@ class RowMapper:
                     f"type: {first_line(error)} Fix: return str(value) or None in every row"
                 ) from error
         return concatenate_datasets(columns, axis=1)
-
-    def _render(self, batch: dict[str, list[Any]], start: int) -> list[dict[str, Any]]:
-        """Return the rendered rows of a batch, and count the others in the report."""
-        places, results = [], []
-        for number, values in enumerate(zip(*batch.values(), strict=True), start):
-            self.report.read += 1
-            place = number if self.places is None else int(self.places[number])
-            result = self._render_row(dict(zip(batch, values, strict=True)), place)
-            if result is not None:
-                places.append(place)
-                results.append(result)
-        over = self.renderer.over_limits(results)
-        for index in sorted(over):
-            self.report.drop(self.where + over[index], places[index])
-        return [result for index, result in enumerate(results) if index not in over]
 
     def _render_row(self, row: dict[str, Any], place: int) -> dict[str, Any] | None:
         try:
@@ -368,11 +369,11 @@ class RowMapper:
         return None
 
 
-def _merged(known: FeatureType | None, inferred: FeatureType) -> FeatureType:
+def _merged(known: FeatureType, inferred: FeatureType) -> FeatureType:
     """Return the known feature, with what is null in it as it was inferred now."""
     from datasets import List, Value  # heavy
 
-    if known is None or known == Value("null"):
+    if known == Value("null"):
         return inferred
     if isinstance(known, dict) and isinstance(inferred, dict):
         return {key: _merged(feature, inferred.get(key, feature)) for key, feature in known.items()}

@@ -14,7 +14,6 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
 from types import NoneType
@@ -34,7 +33,7 @@ from r1_recipes.common.files import not_utf8
 
 _RULES = 4  # another number makes old cache files stale
 _BATCH = 1000  # rows
-_DTYPES = {bool: "bool", int: "int64", float: "float64", str: "string", NoneType: "string"}
+_DTYPES = {bool: "bool", int: "int64", float: "float64", str: "string"}
 
 
 def unreadable(path: Path, cause: str) -> RecipeError:
@@ -113,41 +112,43 @@ def _undecoded(feature: Any) -> Any:
 def _parquet_features(paths: list[Path]) -> datasets.Features:
     features = datasets.Features()
     for path in paths:
-        with _named_in_errors(path):
+        try:
             schema = pyarrow.parquet.read_schema(path)
             columns = plain_features(datasets.Features.from_arrow_schema(schema))
+        except Exception as error:  # Arrow and datasets have many types for one thing
+            raise unreadable(path, first_line(error)) from error
         features = datasets.Features({**columns, **features})
     return features
 
 
 def _text_features(paths: list[Path]) -> datasets.Features:
     """Return the columns' types: that of all values, text if they differ, JSON if one is nested."""
-    types: dict[str, type] = {}
+    types: dict[str, set[type]] = {}
     for path in paths:
         for row in _rows(path):
             for column, value in row.items():
-                types[column] = _common_type(types.get(column, NoneType), type(value))
+                types.setdefault(column, set()).add(type(value))
     features = datasets.Features()
-    for column, common in types.items():
-        features[column] = datasets.Json() if common is dict else datasets.Value(_DTYPES[common])
+    for column, seen in types.items():
+        if seen & {dict, list}:
+            features[column] = datasets.Json()
+        else:
+            dtypes = [_DTYPES[one] for one in seen - {NoneType}]
+            features[column] = datasets.Value(dtypes[0] if len(dtypes) == 1 else "string")
     return features
-
-
-def _common_type(known: type, new: type) -> type:
-    if new is known or new is NoneType or known is dict:
-        return known
-    if new in (dict, list):
-        return dict
-    return new if known is NoneType else str
 
 
 def _tables(path: Path, features: datasets.Features) -> Iterator[pyarrow.Table]:
     schema, count = features.arrow_schema, 0
     is_parquet = path.suffix.lower() == ".parquet"
-    with _named_in_errors(path):
+    try:
         for table in _parquet_tables(path) if is_parquet else _text_tables(path, features):
             count += len(table)
             yield datasets.table.table_cast(table, schema)
+    except RecipeError:
+        raise
+    except Exception as error:  # Arrow and datasets have many types for one thing
+        raise unreadable(path, first_line(error)) from error
     if not count or not features:
         raise unreadable(path, "holds no rows")
 
@@ -166,16 +167,6 @@ def _text_tables(path: Path, features: datasets.Features) -> Iterator[pyarrow.Ta
         yield pyarrow.table(columns, features.arrow_schema)
 
 
-@contextmanager
-def _named_in_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except RecipeError:
-        raise
-    except Exception as error:  # Arrow and datasets have many types for one thing
-        raise unreadable(path, first_line(error)) from error
-
-
 def _cell(value: Any, feature: Any) -> Any:
     """Return a value as its column's type has it: as it is, as text, or as JSON."""
     is_plain = isinstance(feature, datasets.Value)
@@ -190,11 +181,9 @@ def _cell(value: Any, feature: Any) -> Any:
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the rows of a JSON or CSV file; an error names the line."""
+    readers = {".csv": _csv_rows, ".tsv": _csv_rows, ".json": _document_rows}
     try:
-        if path.suffix.lower() in (".csv", ".tsv"):
-            yield from _csv_rows(path)
-            return
-        for place, value in _json_values(path):
+        for place, value in readers.get(path.suffix.lower(), _json_lines)(path):
             if not isinstance(value, dict):
                 raise unreadable(path, f"{place}: is not an object but {json.dumps(value)[:60]}")
             yield value
@@ -202,7 +191,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
         raise unreadable(path, not_utf8(path)) from None
 
 
-def _csv_rows(path: Path) -> Iterator[dict[str, str | None]]:
+def _csv_rows(path: Path) -> Iterator[tuple[str, dict[str, str | None]]]:
     csv.field_size_limit(2**31 - 1)  # characters; Python's own limit is 131,072
     line = 1  # where the row begins
     with path.open(encoding="utf-8-sig", newline="") as file:
@@ -223,7 +212,7 @@ def _csv_rows(path: Path) -> Iterator[dict[str, str | None]]:
                         raise unreadable(path, f"line {line}: {fault}. Fix: {fix}")
                     # A column without a name is a spreadsheet's empty one, or pandas' index.
                     named = zip(names, cells, strict=True)
-                    yield {name: cell or None for name, cell in named if name}
+                    yield f"line {line}", {name: cell or None for name, cell in named if name}
                 line = reader.line_num + 1
         except csv.Error as error:
             fault = f"a quote is not closed, or text follows it ({error})"
@@ -237,49 +226,43 @@ def _check_header(names: list[str], path: Path) -> None:
             raise unreadable(path, f"{fault}. Fix: rename one")
 
 
-def _json_values(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield place and value of each row: of a line, or of a ``.json`` file's list."""
-    rows = _document_rows(path) if path.suffix.lower() == ".json" else None
-    if rows is not None:
-        for number, row in enumerate(rows):
-            yield f"row {number}", row
-        return
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            text = line.decode("utf-8-sig").strip()
-            if text:
-                yield f"line {number}", _line_value(text, path, number)
+def _document_rows(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield the rows of a file that is a list, an object with a list ``data``, or one object.
 
-
-def _document_rows(path: Path) -> list[Any] | None:
-    """Return the rows of a file that is a list, an object with a list ``data``, or one object.
-
-    ``None``: it has an object a line.
+    A file with several objects has one per line.
     """
     document = path.read_bytes().decode("utf-8-sig")
     if not document.strip():
-        return []
+        return
     try:
         value = _DECODER.decode(document)
     except (json.JSONDecodeError, RecursionError) as error:
         if isinstance(error, json.JSONDecodeError) and error.msg == "Extra data":
-            return None
+            yield from _json_lines(path)
+            return
         raise _json_fault(path, 1, error) from None
     rows = value.get("data") if isinstance(value, dict) else value
-    return rows if isinstance(rows, list) else [value]
+    for number, row in enumerate(rows if isinstance(rows, list) else [value]):
+        yield f"row {number}", row
 
 
-def _line_value(text: str, path: Path, number: int) -> Any:
-    try:
-        value = _DECODER.decode(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise _json_fault(path, number, error) from None
-    if "\\ud" in text.lower():
-        written = json.dumps(value, ensure_ascii=False)
-        if any("\ud800" <= char <= "\udfff" for char in written):
-            fault = "holds an unpaired surrogate, which is not valid Unicode"
-            raise unreadable(path, f"line {number}: {fault}")
-    return value
+def _json_lines(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield place and value of each line that is not empty."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            text = line.decode("utf-8-sig").strip()
+            if not text:
+                continue
+            try:
+                value = _DECODER.decode(text)
+            except (json.JSONDecodeError, RecursionError) as error:
+                raise _json_fault(path, number, error) from None
+            if "\\ud" in text.lower():
+                written = json.dumps(value, ensure_ascii=False)
+                if any("\ud800" <= char <= "\udfff" for char in written):
+                    fault = "holds an unpaired surrogate, which is not valid Unicode"
+                    raise unreadable(path, f"line {number}: {fault}")
+            yield f"line {number}", value
 
 
 def _json_fault(path: Path, line: int, error: Exception) -> RecipeError:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,6 +106,8 @@ def _local_rows(path: Path, split: str, config: str | None) -> Dataset:
     from r1_recipes.data.rows import read_files, unreadable  # heavy
 
     folder = path / config if config and (path / config).is_dir() else path
+    found: Any
+    is_saved = (path / "state.json").is_file() or (path / "dataset_dict.json").is_file()
     try:
         if path.is_file():
             if path.suffix.lower() not in _ENDINGS:
@@ -112,24 +115,16 @@ def _local_rows(path: Path, split: str, config: str | None) -> Dataset:
                     f"dataset_name: {path}: {path.suffix or 'no ending'} is not one of "
                     f"{', '.join(_ENDINGS)}. Fix: save it as CSV"
                 )
-            _pick_split(_SPLITS, split, str(path))
-            return read_files([path])
-        if not (path / "state.json").is_file() and not (path / "dataset_dict.json").is_file():
-            return read_files(
-                [
-                    Path(file)
-                    for file in _pick_split(_files_by_split(folder, config), split, str(folder))
-                ]
-            )
-        _check_saved(path)
-        loaded = load_from_disk(str(path))
-        rows = _undecoded(
-            _pick_split(
-                dict.fromkeys(_SPLITS, loaded) if isinstance(loaded, Dataset) else loaded,
-                split,
-                str(path),
-            )
-        )
+            found = dict.fromkeys(_SPLITS, (path,))
+        elif is_saved:
+            _check_saved(path)
+            loaded = load_from_disk(str(path))
+            found = dict.fromkeys(_SPLITS, loaded) if isinstance(loaded, Dataset) else loaded
+        else:
+            found = _files_by_split(folder, config)
+        if split not in found:
+            raise _no_split(found, split, path if is_saved else folder)
+        rows = _undecoded(found[split]) if is_saved else read_files([*map(Path, found[split])])
     except Exception as error:  # datasets raises many kinds for one thing: this cannot be read
         raise (
             error
@@ -228,15 +223,13 @@ def _configs(folder: Path) -> Any:
     return [one.get("configs") for one in told]
 
 
-def _pick_split(splits: Any, split: str, name: str) -> Any:
-    if split not in splits:
-        names = [str(one) for one in splits]
-        close = nearest(split, names, 1)
-        hint = f". Did you mean {close[0]!r}?" if close else ""
-        raise RecipeError(
-            f"split {split!r} is not in {name}; it has {', '.join(map(repr, names))}{hint}"
-        )
-    return splits[split]
+def _no_split(splits: Iterable[Any], split: str, path: Path) -> RecipeError:
+    names = [str(one) for one in splits]
+    close = nearest(split, names, 1)
+    hint = f". Did you mean {close[0]!r}?" if close else ""
+    return RecipeError(
+        f"split {split!r} is not in {path}; it has {', '.join(map(repr, names))}{hint}"
+    )
 
 
 def _hub_rows(name: str, split: str, config: str | None, revision: str | None, hub: str) -> Dataset:

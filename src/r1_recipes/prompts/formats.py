@@ -211,7 +211,7 @@ class ResponseFormat:
         """Read a generated completion (without the prefill). Never raises, whatever the text;
         linear in its length.
         """
-        return self._read(self.full_text(completion))
+        return self._read(self.prefill + completion)
 
     def hollow_tags(self, completion: str) -> set[str]:
         """Return the :attr:`tags` of the blocks and the box of a completion of which a reader sees

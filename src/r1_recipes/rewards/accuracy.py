@@ -150,20 +150,12 @@ def _correctness(
         Verdict(verdict.right, refusal if refusal and verdict.right is False else verdict.refusal)
         for verdict, refusal in zip(verdicts, refusals, strict=True)
     ]
-    rows = [row for row, spec in enumerate(scorers) if spec]
-    for row, right in zip(
-        rows,
-        verification.score([spec for spec in scorers if spec], [answers[row] for row in rows]),
-        strict=True,
-    ):
-        verdicts[row] = Verdict(
-            right,
-            None
-            if right
-            else Refusal.HURRIED
-            if right is None
-            else refusals[row] or Refusal.DIFFERENT,
-        )
+    scored = {row: spec for row, spec in enumerate(scorers) if spec}
+    if scored:
+        rights = verification.score([*scored.values()], [answers[row] for row in scored])
+        for row, right in zip(scored, rights, strict=True):
+            wrong = Refusal.HURRIED if right is None else refusals[row] or Refusal.DIFFERENT
+            verdicts[row] = Verdict(right, None if right else wrong)
     return tuple(answers), tuple(verdicts)
 
 

@@ -21,6 +21,7 @@ from r1_recipes.common.files import shipped
 from r1_recipes.common.masking import masked_words
 from r1_recipes.common.yaml_text import read_yaml
 from r1_recipes.data.load import LoadReport, drop_overlap, load_dataset
+from r1_recipes.data.mappers import Mapper
 from r1_recipes.data.sources import split_fix
 from r1_recipes.models.smoke import example_rows, smoke_overrides
 from r1_recipes.prompts.formats import ResponseFormat
@@ -286,7 +287,7 @@ def _check_row_count(recipe: Recipe, rows: int) -> None:
         )
 
 
-def _check_golds(recipe: Recipe, mappers: Sequence[str]) -> None:
+def _check_golds(recipe: Recipe, mappers: Sequence[Mapper]) -> None:
     """Refuse rewards that compare with a gold, of rows that have none; routed ones may
     have no row.
     """
@@ -297,7 +298,7 @@ def _check_golds(recipe: Recipe, mappers: Sequence[str]) -> None:
         if declared(REWARDS.get(name), "reads_gold"):
             raise RecipeError(
                 f"{recipe.path}: mapper: reward {name!r} compares with a column 'solution', "
-                f"which {' and '.join(mappers)} does not return. "
+                f"which {' and '.join(mapper.place() for mapper in mappers)} does not return. "
                 "Fix: return {'question': …, 'solution': …}, or another reward"
             )
 

@@ -26,6 +26,7 @@ import pytest
 from r1_recipes.common.chat_client import ChatServer
 from r1_recipes.common.errors import RecipeError
 from tests.support.loopback import Handler, loopback
+from tests.support.needs import needs
 
 pytest.importorskip("openai", reason="the extra 'generate' is not installed")
 
@@ -179,6 +180,7 @@ def test_a_reply_and_what_was_sent_for_it(chat_stub: Callable[..., ChatStub]) ->
     assert stub.headers[0]["authorization"] == f"Bearer {KEY}"
 
 
+@needs("agents")
 def test_a_request_has_its_own_tools_whatever_the_first_one_has(
     chat_stub: Callable[..., ChatStub],
 ) -> None:

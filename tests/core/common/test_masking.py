@@ -15,13 +15,13 @@ import yaml
 from r1_recipes import generate, grpo, sft
 from r1_recipes.common import masking
 from r1_recipes.common.masking import is_secret, masked, masked_text, masked_words
-from r1_recipes.extras.preflight import __main__ as preflight
 from r1_recipes.recipe.load import load_recipe
 from r1_recipes.recipe.types import argument_types
 from r1_recipes.runs import run_dir
 from r1_recipes.training import run
 from r1_recipes.training.start import start
 from tests.support.chat_server import chat_server, reply
+from tests.support.needs import needs
 from tests.support.rewards import seconds
 
 CANARY = "hf_canary0123456789"
@@ -315,6 +315,7 @@ def holding(folder, needle=CANARY):
 
 
 @pytest.mark.parametrize("method", ["sft", "grpo"])
+@needs("report")
 def test_no_file_of_a_run_holds_a_secret_and_the_run_has_them(
     write_recipe, tmp_path, monkeypatch, capsys, method
 ):
@@ -377,6 +378,7 @@ def test_no_file_of_a_run_holds_a_secret_and_the_run_has_them(
     assert CANARY not in "".join(capsys.readouterr())
 
 
+@needs("selection")
 def test_no_file_of_a_generation_holds_a_secret(write_recipe, tmp_path, monkeypatch, capsys, sums):
     monkeypatch.setenv("OPENAI_API_KEY", CANARY)
     path = tmp_path / "tiny.yaml"
@@ -401,7 +403,10 @@ def test_no_file_of_a_generation_holds_a_secret(write_recipe, tmp_path, monkeypa
     assert holding(tmp_path / "run") == [] and "already done" in capsys.readouterr().out
 
 
+@needs("preflight")
 def test_no_error_shows_a_secret(write_recipe, capsys, monkeypatch):
+    from r1_recipes.extras.preflight import __main__ as preflight
+
     for words in (
         ["--model_init_kwargs", f'{{"token": "{CANARY}"'],
         [

@@ -14,12 +14,11 @@ from r1_recipes.common import plugins
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.plugins import import_object
 from r1_recipes.data import get_mapper
-from r1_recipes.extras.agents.guard import Limits
-from r1_recipes.extras.agents.registry import build_tools, environment_kinds
 from r1_recipes.recipe import load_recipe
 from r1_recipes.rewards import get_reward_funcs
-from tests.core.recipe.test_load import BASE
+from tests.support.needs import needs
 
+BASE = "model_name_or_path: nobody/model\ndataset_name: nobody/data\nuse_cpu: true\nbf16: false\n"
 CODE = """
 from r1_recipes.data import Mapper
 
@@ -62,6 +61,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     "place", ["../meine-rewards.py", "{0}/meine-rewards.py", "../belohnung.py", "{0}/belohnung"]
 )
+@needs("agents")
 def test_rewards_mappers_tools_and_environments_are_found_by_file(folder: Path, place: str) -> None:
     place = place.format(folder)
     (reward,) = get_reward_funcs([f"{place}:kurz"])
@@ -70,6 +70,9 @@ def test_rewards_mappers_tools_and_environments_are_found_by_file(folder: Path, 
         "question": "3?",
         "solution": "3",
     }
+    from r1_recipes.extras.agents.guard import Limits
+    from r1_recipes.extras.agents.registry import build_tools, environment_kinds
+
     assert environment_kinds(f"{place}:Spiel")[None].__name__ == "Spiel"
     assert build_tools([f"{place}:werkzeug"], Limits(1.0, 100))[0].__name__ == "werkzeug"
 
@@ -137,11 +140,14 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("name", "text", "said"), MISTAKES)
+@needs("agents")
 def test_code_that_cannot_be_imported_costs_one_line(
     folder: Path, name: str, text: str | None, said: str
 ) -> None:
     if text is not None:
         (Path.cwd() / name.partition(":")[0]).write_text(text, encoding="utf-8")
+    from r1_recipes.extras.agents.registry import environment_kinds
+
     for build in (
         lambda: get_reward_funcs([name]),
         lambda: get_mapper(name),

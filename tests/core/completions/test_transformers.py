@@ -2,6 +2,8 @@
 
 from types import SimpleNamespace
 
+from tests.support.needs import needs
+
 
 def test_reading_a_prompt_once_changes_no_completion(tmp_path):
     """The shared cache must give what plain generation gives, for prompts of different lengths in
@@ -60,6 +62,7 @@ def test_reading_a_prompt_once_changes_no_completion(tmp_path):
             )
 
 
+@needs("agents")
 def test_a_turn_that_ends_at_once_has_no_calls(tiny_model):
     """Transformers reads no ids as no messages at all."""
     from transformers import AutoTokenizer

@@ -17,6 +17,7 @@ from r1_recipes.data.lengths import TokenCounter
 from r1_recipes.data.load import LoadReport, build_prompt, drop_overlap
 from r1_recipes.prompts import FORMATS, get_response_format
 from r1_recipes.recipe.types import RecipeArguments
+from tests.support.needs import needs
 
 FMT = get_response_format("think_answer")
 
@@ -42,6 +43,7 @@ def write_jsonl(path, rows):
     return str(path)
 
 
+@needs("code")
 def test_programs_are_asked_for_by_the_column_that_the_recipe_names():
     info = {"language": "python", "test_cases": [{"input": "1", "output": "2"}]}
     rows = Dataset.from_list(
@@ -90,7 +92,9 @@ def test_grpo_rows_carry_prompt_solution_and_the_source_s_other_columns():
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("mapper", ["gsm8k", "math", "arithmetic"])
+@pytest.mark.parametrize(
+    "mapper", ["gsm8k", "math", pytest.param("arithmetic", marks=needs("reasoning_gym"))]
+)
 def test_sft_targets_are_what_the_format_renders(name, mapper):
     fmt = FORMATS[name]
     examples = MAPPERS[mapper].examples
@@ -927,6 +931,7 @@ def test_mixture_test_split_is_disjoint_and_stable(parts, size, count):
     assert golds(load_dataset(args, FMT, "grpo", split="test")[0]) == golds(test)[:2]
 
 
+@needs("reasoning_gym")
 def test_mixture_of_tasks_each_with_its_own_config_and_scorer(parts):
     sizes = {"train": {"size": 5, "seed": 1}, "test": {"size": 2, "seed": 9}}
     datasets = [
@@ -1175,6 +1180,7 @@ def test_golds_of_several_kinds_in_one_column(tmp_path, with_a_list):
     )
 
 
+@needs("agents")
 def test_every_row_has_one_of_several_environments():
     rows = Dataset.from_list(
         [{"question": "?", "environment": name, "number": 3} for name in ("guess_number", "chess")]

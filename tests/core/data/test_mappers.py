@@ -11,8 +11,9 @@ from r1_recipes import verification
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.data import MAPPERS, Mapper, SkipRow, get_mapper, register_mapper
 from r1_recipes.data.mappers.base import last_boxed
+from tests.support.needs import by_mapper, needs
 
-GYM_ROW = MAPPERS["reasoning_gym"].examples[0]
+GYM_ROW = MAPPERS["reasoning_gym"].examples[0] if "reasoning_gym" in MAPPERS else {}
 VERL_ROW = MAPPERS["verl"].examples[0]
 
 
@@ -31,7 +32,7 @@ NO_MATHEMATICS = {
 CALL = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]
 
 
-@pytest.mark.parametrize("name", MAPPERS)
+@pytest.mark.parametrize("name", by_mapper(MAPPERS))
 def test_every_mapper_maps_its_own_examples(name):
     mapper = get_mapper(name)
     assert len(mapper.examples) >= 2
@@ -78,95 +79,105 @@ def test_gsm8k_takes_what_follows_the_last_mark():
 
 @pytest.mark.parametrize(
     ("name", "row", "reason"),
-    [
-        ("gsm8k", {"question": "q", "answer": "no mark here"}, "no '#### gold' in column 'answer'"),
-        ("preference", {"chosen": "a", "rejected": "b"}, "no user's turn before the answer"),
-        (
-            "preference",
-            {"prompt": "q", "chosen": "a", "rejected": "a"},
-            "chosen and rejected must be different answers to the same conversation",
-        ),
-        (
-            "preference",
-            {"prompt": "q", "chosen": "a", "rejected": None},
-            "column 'rejected' is empty",
-        ),
-        (
-            "safe_rlhf",
-            {"prompt": "q", "response_0": "a", "response_1": "b", "safer_response_id": 2},
-            "column 'safer_response_id' is neither 0 nor 1",
-        ),
-        (
-            "safe_rlhf",
-            {"prompt": "q", "response_0": "a", "response_1": "", "safer_response_id": 0},
-            "column 'response_1' is empty",
-        ),
-        ("gsm8k", {"question": "q", "answer": "steps ####  "}, "no '#### gold' in column 'answer'"),
-        ("gsm8k", {"question": "q", "answer": None}, "column 'answer' is empty"),
-        ("gsm8k", {"question": " \n", "answer": "#### 1"}, "column 'question' is empty"),
-        (
-            "math",
-            {"problem": "p", "solution": "no box", "answer": ""},
-            "no gold in column 'answer' and no \\boxed{} in 'solution'",
-        ),
-        ("math", {"problem": None, "answer": "1"}, "column 'problem' is empty"),
-        ("prompt_solution", {"prompt": "", "solution": "1"}, "column 'prompt' is empty"),
-        ("prompt_solution", {"prompt": "p", "solution": None}, "column 'solution' is empty"),
-        (
-            "prompt_solution",
-            {"prompt": [{"role": "system", "content": "s"}], "solution": "1"},
-            "column 'prompt' is empty",
-        ),
-        ("reasoning_gym", {**GYM_ROW, "metadata": ""}, "column 'metadata' is empty"),
-        ("reasoning_gym", {**GYM_ROW, "question": ""}, "column 'question' is empty"),
-        (
-            "arithmetic",
-            {
-                **GYM_ROW,
-                "metadata": json.dumps(
-                    {
-                        "source_dataset": "basic_arithmetic",
-                        "source_index": 0,
-                        "expression": "4 / (2 - 2)",
-                    }
-                ),
-            },
-            "'4 / (2 - 2)' is not written out: not an expression with a value",
-        ),
-        (
-            "countdown",
-            {"nums": [7, 4], "target": None},
-            "columns 'nums' and 'target' hold no whole numbers from 0 and a whole target",
-        ),
-        (
-            "countdown",
-            {"nums": None, "target": 3},
-            "columns 'nums' and 'target' hold no whole numbers from 0 and a whole target",
-        ),
-        (
-            "countdown",
-            {"nums": [7, -4], "target": 3},
-            "columns 'nums' and 'target' hold no whole numbers from 0 and a whole target",
-        ),
-        (
-            "countdown",
-            {"nums": [7, 4], "target": 11, "expression": "7 - 4"},
-            "column 'expression' does not make the target out of 'nums'",
-        ),
-        ("verl", {**VERL_ROW, "data_source": None}, "column 'data_source' is empty"),
-        ("verl", {**VERL_ROW, "prompt": []}, "column 'prompt' is empty"),
-        (
-            "verl",
-            {**VERL_ROW, "prompt": " "},
-            "column 'prompt' does not end in a turn of the user's",
-        ),
-        (
-            "verl",
-            {**VERL_ROW, "prompt": CALL},
-            "column 'prompt' does not end in a turn of the user's",
-        ),
-        ("verl", {**VERL_ROW, "prompt": 3}, "column 'prompt' is no list of turns"),
-    ],
+    by_mapper(
+        [
+            (
+                "gsm8k",
+                {"question": "q", "answer": "no mark here"},
+                "no '#### gold' in column 'answer'",
+            ),
+            ("preference", {"chosen": "a", "rejected": "b"}, "no user's turn before the answer"),
+            (
+                "preference",
+                {"prompt": "q", "chosen": "a", "rejected": "a"},
+                "chosen and rejected must be different answers to the same conversation",
+            ),
+            (
+                "preference",
+                {"prompt": "q", "chosen": "a", "rejected": None},
+                "column 'rejected' is empty",
+            ),
+            (
+                "safe_rlhf",
+                {"prompt": "q", "response_0": "a", "response_1": "b", "safer_response_id": 2},
+                "column 'safer_response_id' is neither 0 nor 1",
+            ),
+            (
+                "safe_rlhf",
+                {"prompt": "q", "response_0": "a", "response_1": "", "safer_response_id": 0},
+                "column 'response_1' is empty",
+            ),
+            (
+                "gsm8k",
+                {"question": "q", "answer": "steps ####  "},
+                "no '#### gold' in column 'answer'",
+            ),
+            ("gsm8k", {"question": "q", "answer": None}, "column 'answer' is empty"),
+            ("gsm8k", {"question": " \n", "answer": "#### 1"}, "column 'question' is empty"),
+            (
+                "math",
+                {"problem": "p", "solution": "no box", "answer": ""},
+                "no gold in column 'answer' and no \\boxed{} in 'solution'",
+            ),
+            ("math", {"problem": None, "answer": "1"}, "column 'problem' is empty"),
+            ("prompt_solution", {"prompt": "", "solution": "1"}, "column 'prompt' is empty"),
+            ("prompt_solution", {"prompt": "p", "solution": None}, "column 'solution' is empty"),
+            (
+                "prompt_solution",
+                {"prompt": [{"role": "system", "content": "s"}], "solution": "1"},
+                "column 'prompt' is empty",
+            ),
+            ("reasoning_gym", {**GYM_ROW, "metadata": ""}, "column 'metadata' is empty"),
+            ("reasoning_gym", {**GYM_ROW, "question": ""}, "column 'question' is empty"),
+            (
+                "arithmetic",
+                {
+                    **GYM_ROW,
+                    "metadata": json.dumps(
+                        {
+                            "source_dataset": "basic_arithmetic",
+                            "source_index": 0,
+                            "expression": "4 / (2 - 2)",
+                        }
+                    ),
+                },
+                "'4 / (2 - 2)' is not written out: not an expression with a value",
+            ),
+            (
+                "countdown",
+                {"nums": [7, 4], "target": None},
+                "columns 'nums' and 'target' hold no whole numbers from 0 and a whole target",
+            ),
+            (
+                "countdown",
+                {"nums": None, "target": 3},
+                "columns 'nums' and 'target' hold no whole numbers from 0 and a whole target",
+            ),
+            (
+                "countdown",
+                {"nums": [7, -4], "target": 3},
+                "columns 'nums' and 'target' hold no whole numbers from 0 and a whole target",
+            ),
+            (
+                "countdown",
+                {"nums": [7, 4], "target": 11, "expression": "7 - 4"},
+                "column 'expression' does not make the target out of 'nums'",
+            ),
+            ("verl", {**VERL_ROW, "data_source": None}, "column 'data_source' is empty"),
+            ("verl", {**VERL_ROW, "prompt": []}, "column 'prompt' is empty"),
+            (
+                "verl",
+                {**VERL_ROW, "prompt": " "},
+                "column 'prompt' does not end in a turn of the user's",
+            ),
+            (
+                "verl",
+                {**VERL_ROW, "prompt": CALL},
+                "column 'prompt' does not end in a turn of the user's",
+            ),
+            ("verl", {**VERL_ROW, "prompt": 3}, "column 'prompt' is no list of turns"),
+        ]
+    ),
 )
 def test_a_row_without_what_is_needed_says_why(name, row, reason):
     with pytest.raises(SkipRow) as skipped:
@@ -249,6 +260,7 @@ def test_prompt_solution_takes_the_last_user_turn_of_a_conversation():
     assert mapper.missing(["turns"]) == ["gold", "why"]
 
 
+@needs("reasoning_gym")
 def test_reasoning_gym_carries_the_task_s_own_scorer():
     mapped = get_mapper("reasoning_gym")(GYM_ROW)
     assert mapped["solution"] == "7"
@@ -265,6 +277,7 @@ def test_reasoning_gym_carries_the_task_s_own_scorer():
         ("5", []),
     ],
 )
+@needs("reasoning_gym")
 def test_arithmetic_writes_one_operation_a_line(expression, lines):
     row = {
         "question": "q",
@@ -277,6 +290,7 @@ def test_arithmetic_writes_one_operation_a_line(expression, lines):
 
 
 @pytest.mark.parametrize("share", [0.0, 0.25, 0.5, 1.0])
+@needs("reasoning_gym")
 def test_arithmetic_works_out_the_share_of_rows_it_is_told_to(share):
     mapper = get_mapper("arithmetic", worked_share=share)
     metadata = {"source_dataset": "chain_sum", "expression": "1 + 2 + 3"}
@@ -306,54 +320,80 @@ def test_auto_finds_the_mapper_of_every_example_row(name, row):
 
 @pytest.mark.parametrize(
     ("columns", "name"),
-    [
-        (["question", "answer"], "gsm8k"),
-        (["question", "answer", "metadata"], "reasoning_gym"),  # gsm8k's columns and one more
-        (["problem", "level", "solution", "type"], "math"),
-        (["id", "problem", "answer"], "math"),
-        (["prompt", "solution"], "prompt_solution"),
-        (["problem", "solution", "messages"], "math"),  # NuminaMath-TIR: what has a gold goes first
-        (
-            ["problem", "answer", "solution", "generations", "correctness_math_verify", "messages"],
-            "openr1_math",
-        ),
-        (["messages", "num_tokens", "source"], "conversations"),  # Mixture-of-Thoughts
-        (["system", "conversations"], "conversations"),  # OpenThoughts
-        (["question", "pass_rate", "solution"], "generated"),  # prompt-only
-        (["id", "problem", "answer", "url", "year"], "math"),  # AIME
-        (
-            ["id", "reannotated_assistant_content", "source", "reannotated_messages", "messages"],
-            "r1_distill_sft",
-        ),  # v1
-        (["problem", "deepseek_reasoning", "deepseek_solution", "domain"], "openthoughts"),
-        (
-            [
-                "prompt",
-                "solution",
-                "data_source",
-                "source_prompt",
-                "ability",
-                "reward_model",
-                "extra_info",
-            ],
-            "dapo",
-        ),
-        (
-            ["data_source", "prompt", "ability", "reward_model", "extra_info"],
-            "verl",
-        ),  # the original DAPO set, too
-        # Generated from gsm8k's rows, and from reasoning_gym's, whose columns stay beside ours.
-        (
-            ["question", "answer", "pass_rate", "response", "solution", "tokens", "scores"],
-            "generated",
-        ),
-        (["question", "answer", "metadata", "pass_rate", "scorer", "solution"], "generated"),
-        (["nums", "target"], "countdown"),  # Countdown-Tasks-3to4
-        (
-            ["target", "nums", "data_source", "prompt", "ability", "reward_model", "extra_info"],
-            "verl",
-        ),  # TinyZero keeps the raw columns
-    ],
+    by_mapper(
+        [
+            (["question", "answer"], "gsm8k"),
+            (["question", "answer", "metadata"], "reasoning_gym"),  # gsm8k's columns and one more
+            (["problem", "level", "solution", "type"], "math"),
+            (["id", "problem", "answer"], "math"),
+            (["prompt", "solution"], "prompt_solution"),
+            (
+                ["problem", "solution", "messages"],
+                "math",
+            ),  # NuminaMath-TIR: what has a gold goes first
+            (
+                [
+                    "problem",
+                    "answer",
+                    "solution",
+                    "generations",
+                    "correctness_math_verify",
+                    "messages",
+                ],
+                "openr1_math",
+            ),
+            (["messages", "num_tokens", "source"], "conversations"),  # Mixture-of-Thoughts
+            (["system", "conversations"], "conversations"),  # OpenThoughts
+            (["question", "pass_rate", "solution"], "generated"),  # prompt-only
+            (["id", "problem", "answer", "url", "year"], "math"),  # AIME
+            (
+                [
+                    "id",
+                    "reannotated_assistant_content",
+                    "source",
+                    "reannotated_messages",
+                    "messages",
+                ],
+                "r1_distill_sft",
+            ),  # v1
+            (["problem", "deepseek_reasoning", "deepseek_solution", "domain"], "openthoughts"),
+            (
+                [
+                    "prompt",
+                    "solution",
+                    "data_source",
+                    "source_prompt",
+                    "ability",
+                    "reward_model",
+                    "extra_info",
+                ],
+                "dapo",
+            ),
+            (
+                ["data_source", "prompt", "ability", "reward_model", "extra_info"],
+                "verl",
+            ),  # the original DAPO set, too
+            # Generated from gsm8k's rows, and from reasoning_gym's, whose columns stay beside ours.
+            (
+                ["question", "answer", "pass_rate", "response", "solution", "tokens", "scores"],
+                "generated",
+            ),
+            (["question", "answer", "metadata", "pass_rate", "scorer", "solution"], "generated"),
+            (["nums", "target"], "countdown"),  # Countdown-Tasks-3to4
+            (
+                [
+                    "target",
+                    "nums",
+                    "data_source",
+                    "prompt",
+                    "ability",
+                    "reward_model",
+                    "extra_info",
+                ],
+                "verl",
+            ),  # TinyZero keeps the raw columns
+        ]
+    ),
 )
 def test_auto_finds_the_mapper_by_its_columns(columns, name):
     assert get_mapper("auto", columns).name == name
@@ -635,6 +675,7 @@ def countdown_scorer(numbers, target):
     return json.dumps({"countdown": {"numbers": numbers, "target": target}})
 
 
+@needs("countdown")
 def test_countdown_asks_and_says_how_it_is_judged():
     row = {"nums": [44, 19, 35], "target": 98}
     mapped = get_mapper("countdown")(row)
@@ -662,6 +703,7 @@ def test_countdown_asks_and_says_how_it_is_judged():
     assert get_mapper("countdown").missing(["nums", "question"]) == ["target"]
 
 
+@needs("countdown")
 def test_countdown_works_a_solution_out():
     mapped = get_mapper("countdown")({"nums": [8, 2, 4], "target": 24, "expression": "(8 - 2) * 4"})
     assert mapped["solution"] == "(8 - 2) * 4"
@@ -676,6 +718,7 @@ def test_countdown_works_a_solution_out():
     )
 
 
+@needs("countdown")
 def test_countdown_searches_for_a_solution():
     mapped = get_mapper("countdown", reasoning="search")(
         {"nums": [5, 3], "target": 8, "expression": "3 + 5"}
@@ -689,6 +732,7 @@ def test_countdown_searches_for_a_solution():
 
 
 @pytest.mark.parametrize("share", [0.0, 0.25, 0.5, 1.0])
+@needs("countdown")
 def test_countdown_works_out_the_share_of_rows_it_is_told_to(share):
     mapper = get_mapper("countdown", worked_share=share)
     rows = [
@@ -725,6 +769,7 @@ def test_countdown_works_out_the_share_of_rows_it_is_told_to(share):
         ),
     ],
 )
+@needs("countdown")
 def test_a_countdown_mapper_that_cannot_be_built(config, message):
     with pytest.raises(RecipeError) as error:
         get_mapper("countdown", **config)
@@ -754,6 +799,7 @@ def test_verl_takes_plain_ground_truths_as_solutions(truth, solution):
     assert get_mapper("verl")(verl_row(truth)) == mapped
 
 
+@needs("countdown")
 def test_verl_takes_puzzles_for_countdown():
     mapped = get_mapper("verl")(verl_row({"target": 31, "numbers": [7, 4, 3]}, source="countdown"))
     assert mapped == {
@@ -823,16 +869,18 @@ def test_auto_with_a_prompt_column_means_prompt_solution():
 
 @pytest.mark.parametrize(
     ("name", "config", "parts"),
-    [
-        ("auto", {}, ["none fits the columns ['a', 'b']", "prompt_column"]),
-        ("gms8k", {}, ["unknown mapper 'gms8k'", "'gsm8k'"]),
-        ("arithmetic", {"worked_shar": 1}, ["key of mapper 'arithmetic'", "worked_share"]),
-        (
-            "r1_recipes.common.errors:nearest",
-            {},
-            ["must be a subclass of r1_recipes.data.Mapper", "Fix: class NAME(Mapper)"],
-        ),
-    ],
+    by_mapper(
+        [
+            ("auto", {}, ["none fits the columns ['a', 'b']", "prompt_column"]),
+            ("gms8k", {}, ["unknown mapper 'gms8k'", "'gsm8k'"]),
+            ("arithmetic", {"worked_shar": 1}, ["key of mapper 'arithmetic'", "worked_share"]),
+            (
+                "r1_recipes.common.errors:nearest",
+                {},
+                ["must be a subclass of r1_recipes.data.Mapper", "Fix: class NAME(Mapper)"],
+            ),
+        ]
+    ),
 )
 def test_a_mapper_that_cannot_be_built(name, config, parts):
     with pytest.raises(RecipeError) as error:

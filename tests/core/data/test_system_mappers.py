@@ -17,6 +17,7 @@ from r1_recipes.data.mappers.columns import content_words
 from r1_recipes.data.render import LoadReport, Renderer, RowMapper
 from r1_recipes.prompts import get_response_format
 from tests.core.data.test_load import arguments
+from tests.support.needs import needs
 
 # What each mapper cannot work without: its own columns but for one, and what the error calls that
 # one.
@@ -248,6 +249,7 @@ def test_mixture_of_thoughts_needs_no_exception_any_more():
     assert report.dropped == {"response is not in format 'think_prose'": 1}
 
 
+@needs("code")
 def test_code_keeps_its_test_cases():
     mapped = get_mapper("verifiable_code")(row("verifiable_code"))
     assert mapped["question"] == "Read n and print 2n."
@@ -285,6 +287,7 @@ def png(image):
 
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "P", "1", "LA", "CMYK"])
+@needs("images")
 def test_pictures_become_rgb(mode):
     mapped = get_mapper("image_question")(row("image_question", image=picture(mode=mode)))
     assert (mapped["image"].mode, mapped["image"].size) == ("RGB", (4, 3))
@@ -299,6 +302,7 @@ def test_pictures_become_rgb(mode):
         ("<answer>B</answer>", "B"),
     ],
 )
+@needs("images")
 def test_the_gold_of_a_picture_loses_its_wrapping(solution, gold):
     assert (
         get_mapper("image_question")(row("image_question", solution=solution))["solution"] == gold
@@ -319,6 +323,7 @@ def test_the_gold_of_a_picture_loses_its_wrapping(solution, gold):
         (picture(801, 4), "the picture in column 'image' is over 200 times as long as wide"),
     ],
 )
+@needs("images")
 def test_a_picture_that_cannot_be_used_says_why(image, reason):
     with pytest.raises(SkipRow) as skipped:
         get_mapper("image_question")(row("image_question", image=image))
@@ -327,6 +332,7 @@ def test_a_picture_that_cannot_be_used_says_why(image, reason):
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
 @pytest.mark.parametrize("max_pixels", [None, 100])
+@needs("images")
 def test_a_picture_that_stands_for_gigabytes_is_not_decoded(monkeypatch, max_pixels):
     monkeypatch.setattr(Pillow.Image, "convert", lambda *arguments: pytest.fail("decoded"))
     with pytest.raises(SkipRow, match="more than 25,000,000 pixels"):
@@ -335,6 +341,7 @@ def test_a_picture_that_stands_for_gigabytes_is_not_decoded(monkeypatch, max_pix
         )
 
 
+@needs("images")
 def test_only_formats_of_pictures_are_read_and_few_scans():
     file = io.BytesIO()
     Pillow.new("RGB", (8, 8)).save(file, "EPS")
@@ -352,12 +359,17 @@ def test_only_formats_of_pictures_are_read_and_few_scans():
         )
 
 
+@needs("images")
 def test_few_pictures_are_decoded_at_a_time(monkeypatch):
     """Rows are mapped in batches, whose pictures are held until the batch is written."""
     given = []
-    monkeypatch.setattr(
-        RowMapper, "_render", lambda self, batch, start: given.append(len(batch["image"])) or []
-    )
+    monkeypatch.setattr(RowMapper, "_render_row", lambda self, row, place: row)
+
+    def all_over(self, results):
+        given.append(len(results))
+        return dict.fromkeys(range(len(results)), "over")
+
+    monkeypatch.setattr(Renderer, "over_limits", all_over)
     renderer = Renderer(arguments(), get_response_format("think_answer"), "grpo", None)
     mapper = RowMapper(get_mapper("image_question"), renderer, [], LoadReport())
     rows = Dataset.from_dict({"image": ["x"] * 10})
@@ -369,6 +381,7 @@ def test_few_pictures_are_decoded_at_a_time(monkeypatch):
     data=st.binary(max_size=200)
     | st.binary(max_size=60).map(lambda tail: png(picture())[:40] + tail)
 )
+@needs("images")
 def test_bytes_are_a_picture_or_a_reason(data):
     try:
         assert (
@@ -379,6 +392,7 @@ def test_bytes_are_a_picture_or_a_reason(data):
         assert str(reason)
 
 
+@needs("images")
 def test_large_pictures_are_made_smaller():
     mapped = get_mapper("image_question", max_pixels=100)(
         row("image_question", image=picture(40, 10))
@@ -391,6 +405,7 @@ def test_large_pictures_are_made_smaller():
         get_mapper("image_question", max_pixels=0)
 
 
+@needs("images")
 def test_a_picture_s_question_stands_in_the_recipe_s_template():
     mapped = get_mapper("image_question", template="{question}  In {tags}.")(
         row("image_question", problem="Why?")
@@ -400,6 +415,7 @@ def test_a_picture_s_question_stands_in_the_recipe_s_template():
         get_mapper("image_question", template="Why?")
 
 
+@needs("images")
 def test_a_picture_stays_one_in_the_dataset_and_is_for_grpo_alone():
     rows = Dataset.from_list(
         [{"image": png(picture()), "problem": "p", "solution": "1"}] * 2

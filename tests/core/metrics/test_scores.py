@@ -9,6 +9,7 @@ import pytest
 
 from r1_recipes.metrics.scores import Scores, _majority, verdicts
 from r1_recipes.metrics.tables import difference_line, markdown_table
+from tests.support.needs import needs
 
 
 def make_scores(greedy, sampled, n=2, **changes):
@@ -96,6 +97,7 @@ def test_lenient_verdicts(text, gold, expected):
     assert verdicts(FORMATS["think_answer"], {"accuracy": accuracy}, [row], [text])[1] == [expected]
 
 
+@needs("reasoning_gym")
 def test_lenient_verdicts_ask_a_row_s_own_scorer():
     from r1_recipes.prompts import FORMATS
     from r1_recipes.rewards import get_reward_funcs

@@ -23,6 +23,7 @@ from r1_recipes.rewards.accuracy import (
 from r1_recipes.rewards.length import CosineReward
 from r1_recipes.rewards.match import AnswerMatchReward
 from r1_recipes.verification import STATS, Refusal, Verdict
+from tests.support.needs import needs
 
 BESIDE = Path(__file__).parents[3].parent / "shared" / "data" / "verdicts" / "gsm8k_6b.jsonl"
 VERDICTS = Path(os.environ.get("R1_VERDICTS") or BESIDE)
@@ -182,6 +183,7 @@ def test_logging():
     assert metrics["verification/seconds"] >= 0.0
 
 
+@needs("reasoning_gym")
 def test_scorer_column_decides_its_rows():
     reasoning_gym = pytest.importorskip("reasoning_gym")
     entry = reasoning_gym.create_dataset("chain_sum", size=1, seed=5)[0]

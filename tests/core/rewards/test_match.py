@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.extras.judges.ask import fill
 from r1_recipes.prompts import FORMATS, get_response_format
 from r1_recipes.recipe.load import load_recipe
 from r1_recipes.rewards import get_reward_funcs
@@ -23,6 +22,7 @@ from r1_recipes.rewards.match import (
 )
 from tests.conftest import REPOSITORY
 from tests.support.chat_server import chat_server, reply
+from tests.support.needs import needs
 from tests.support.rewards import HOSTILE, seconds
 
 FMT = FORMATS["think_answer"]
@@ -224,6 +224,7 @@ def test_an_answer_outside_the_box_is_found_as_accuracy_finds_it():
     ) == [1.0]
 
 
+@needs("judges")
 def test_a_judge_is_asked_only_what_the_rules_do_not_accept(monkeypatch):
     asked, metrics, logged = [], {}, {}
 
@@ -276,6 +277,7 @@ def test_a_judge_is_asked_only_what_the_rules_do_not_accept(monkeypatch):
         ("I cannot say.", None),
     ],
 )
+@needs("judges")
 def test_a_judge_s_score_is_cut_to_a_share(monkeypatch, said, value):
     with chat_server(lambda body, before: reply(said)) as (url, _):
         monkeypatch.setenv("OPENAI_BASE_URL", url)
@@ -284,7 +286,10 @@ def test_a_judge_s_score_is_cut_to_a_share(monkeypatch, said, value):
         assert reward(completions=[think("liver")], solution=["Pancreas"], prompts=["q"]) == [value]
 
 
+@needs("judges")
 def test_an_answer_cannot_fill_in_the_judge_s_form():
+    from r1_recipes.extras.judges.ask import fill
+
     slots = {"question": "{solution}", "solution": "{answer}", "answer": "{question}"}
     assert (
         fill(PROMPT, slots)
@@ -307,6 +312,7 @@ def test_an_answer_cannot_fill_in_the_judge_s_form():
         ),
     ],
 )
+@needs("judges")
 def test_a_judge_that_cannot_be_asked_is_refused_when_built(params, message):
     with pytest.raises(RecipeError, match=re.escape(message)):
         get_reward_funcs(["answer_match"], **params)
@@ -363,6 +369,7 @@ def test_hostile_completions(cls, name):
         ) == 2 * len(HOSTILE)
 
 
+@needs("judges")
 def test_pickles():
     reward = AnswerMatchReward(FMT, match_judge="openai:tiny", match_judge_prompt=PROMPT)
     assert pickle.loads(pickle.dumps(reward)) == reward

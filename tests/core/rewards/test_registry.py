@@ -22,6 +22,7 @@ from r1_recipes.rewards import (
     reward_parameters,
 )
 from r1_recipes.rewards.registry import declared
+from tests.support.needs import needs
 
 THINK = get_response_format("think_answer")
 
@@ -155,6 +156,7 @@ def test_a_reward_of_one_s_own_file() -> None:
     assert func is constant
 
 
+@needs("judges")
 def test_every_reward_pickles_and_has_a_name() -> None:
     names = [*REWARDS, "helpful"]
     funcs = get_reward_funcs(names, reward_models={"helpful": {"model": "a/b"}})
@@ -171,6 +173,8 @@ def test_every_parameter_is_one_reward_s_or_means_the_same() -> None:
     assert {key: defaults for key, defaults in owners.items() if len(defaults) > 1} == {}
 
 
+@needs("code")
+@needs("countdown")
 def test_what_is_true_of_a_reward_is_said_by_its_class() -> None:
     names = {
         kind: {name for name in REWARDS if declared(REWARDS[name], "judges") == kind}

@@ -23,6 +23,7 @@ from r1_recipes.recipe.types import argument_types
 from r1_recipes.rewards import REWARDS, reward_parameters
 from r1_recipes.runs import checkpoints, resume, run_dir, sources
 from tests.conftest import REPOSITORY
+from tests.support.needs import needs
 
 METHODS = [
     ("grpo", None),
@@ -49,6 +50,7 @@ def test_every_key_that_a_training_recipe_may_have_is_in_one_class(
     )
 
 
+@needs("code")
 def test_no_key_is_in_two_classes_and_none_is_made_up() -> None:
     table = yaml.safe_load(
         Path(resume.__file__).with_name("resume.yaml").read_text(encoding="utf-8")

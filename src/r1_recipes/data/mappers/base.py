@@ -182,7 +182,7 @@ def optional_text(row: dict[str, Any], column: str) -> str:
 
 
 def required_text(row: dict[str, Any], column: str) -> str:
-    if not (text := optional_text(row, column)):
+    if not (text := as_text(row.get(column), column)):
         raise SkipRow(f"column {column!r} is empty")
     return text
 
