@@ -70,35 +70,22 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 
 # What starts processes, trains or resolves installs: left out of `make check`.
-SLOW = (
-    "adapters",
-    "benchmarks",
-    "generate",
-    "golden",
-    "imports",
-    "install",
-    "launchers",
-    "multimodal",
-    "pipeline",
-    "sft",
-    "vllm_server",
+# Files that make check leaves out: they train, start processes, or take more than ten seconds.
+SLOW = frozenset(
+    """
+    adapters after_training benchmarks distill faults failures fuzz generate golden guides imports
+    install launchers multimodal page pairs pipeline pool preflight processes reading resume run
+    sft smoke start trackers training two_ranks vllm_server weights
+    """.split()
 )
-SLOW_FOLDERS = (
-    "training",
-    "verification",
-    "models",
-    "preflight",
-    "rewards/sandbox",
-    "report/test_page",
-    "recipe/test_reading",
-)
+SLOW_FOLDERS = ("extras/code/sandbox", "extras/images")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark as slow what `make check` leaves out."""
     for item in items:
-        path = item.path.relative_to(REPOSITORY / "tests").as_posix()
-        if path.startswith(SLOW_FOLDERS) or path in [f"test_{name}.py" for name in SLOW]:
+        path = item.path.relative_to(REPOSITORY / "tests")
+        if path.stem.removeprefix("test_") in SLOW or path.as_posix().startswith(SLOW_FOLDERS):
             item.add_marker("slow")
 
 

@@ -84,7 +84,7 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
         r"(?:in|de)creased\sby reduced\sby to\sthe\s(?:power|third|fourth|fifth|sixth|"
         r"seventh|eighth|ninth|tenth) revers\w+ upside\sdown "
         r"dozens? tens hundreds? thousands? \w*illi?on\w* lakhs? crores? googol myriad [bm]n "
-        r"permille per\sthousand basis\spoints ppm "
+        r"odds permille per\sthousand basis\spoints ppm "
         r"octal hex(?:adecimal)? binary successor predecessor digit\ssum "
         rf"point(?=\s(?:zero|{_COUNTS})\b) "
         r"halb\w* doppelt\w* Wurzel hoch\s(?:zwei|drei) Quadrat quadriert Kehrwert Hälfte "
@@ -92,6 +92,7 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
         r"Milliarden mille mil moins menos? demi moitié racine raíz mitad doble cuadrado "
         r"carré opposé opuesto минус",
         r"[倍半减加]|マイナス|마이너스|(?<=\d)[\s-]?(?:ish|odd|something)\b|\band counting\b|"
+        r"(?<=\d)\s+against\b|"
         r"[一二三四五六七八九十百千零负負欠](?=\s*\d)|零下|"
         r"(?<=\d)\s*[十拾打零百仟佰만억천]|点(?=[一二三四五六七八九零])|分之|平方(?![米厘分公千])|倒数|相反数",
     ),

@@ -43,6 +43,7 @@ _WAYS = re.compile(
     r"narrower|ago|"
     r"hence|from now|faster|slower|warmer|colder|hotter|cooler|upstairs|downstairs|overpaid|"
     r"underpaid|owed|owned)\b|"
+    r"[东南西北]偏[东南西北]|[东西]经|[南北]纬|[仰俯]角|[上下]午|[顺逆]时针|"
     r"[东南西北左右](?=\d|面|方|边|走|移)|盈利|亏损|上升|下降|增加|减少|前进|后退)"
 )
 _SAID_AT = re.compile(
@@ -159,6 +160,7 @@ def _check_words(cleaned: str, gold: Gold) -> None:
 
 def ways_of(text: str) -> list[str]:
     """The directions and the like that a text names."""
+    text = text.replace("早上", "上午").replace("晚上", "下午").replace("凌晨", "上午")
     return _WAYS.findall(re.sub(r"\\(?:left|right|above)(?![a-z])", " ", text).casefold())
 
 
