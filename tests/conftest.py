@@ -71,13 +71,12 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 # What starts processes, trains or resolves installs: left out of `make check`.
 # Files that make check leaves out: they train, start processes, or take more than ten seconds.
-SLOW = frozenset(
-    """
-    adapters after_training benchmarks distill faults failures fuzz generate golden guides imports
-    install launchers multimodal page pairs pipeline pool preflight processes reading resume run
-    sft smoke start trackers training two_ranks vllm_server weights
-    """.split()
-)
+_SLOW_NAMES = """
+adapters after_training benchmarks distill faults failures fuzz generate golden guides imports
+install launchers multimodal page pairs pipeline pool preflight processes reading resume run
+sft smoke start trackers training two_ranks vllm_server weights
+"""
+SLOW = frozenset(_SLOW_NAMES.split())
 SLOW_FOLDERS = ("extras/code/sandbox", "extras/images")
 
 
