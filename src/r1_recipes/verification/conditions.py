@@ -50,10 +50,13 @@ def split_condition(text: str) -> tuple[str, Condition | None]:
     # itself.
     if excluded and (not found["before"].strip() or re.search(r"[<>]|\\[lg]e(?![a-z])", main)):
         return text, None
+    bounds = found["set"] or found[0]
+    if re.search("positive|natural|negative", found[0]):
+        bounds = found[0]  # "positive integer k \\in \\mathbb{Z}"
     text = found[0].strip(" ,;()")
     return main, Condition(
         ranged or excluded,
-        _range(found["set"] or found[0]) if ranged else re.sub(r"\s", "", text),
+        _range(bounds) if ranged else re.sub(r"\s", "", text),
         text,
     )
 
@@ -62,13 +65,16 @@ def _range(said: str) -> str:
     """``Z``, ``N+`` and the like, of ``\\mathbb{Z}`` or of "k is a positive integer"."""
     if "real" in said:
         return "R"
+    if re.search("non-?negative", said):
+        return "N"
     if re.search("positive|natural", said):
         return "N+"
     if "integer" in said:
         return "Z"
     if "\\in" not in said and "{" not in said and not re.fullmatch(r"\W*[NZRQ]\W*", said):
         return "all"
-    return re.sub(r"\\math(?:bb|bf|rm)|[\s{}_^]", "", said).replace("*", "+")
+    # N* is N+; of the others the star leaves out 0 alone.
+    return re.sub(r"\\math(?:bb|bf|rm)|[\s{}_^]", "", said).replace("N*", "N+")
 
 
 _BOUND = r"(?:[^<>=,|_A-Za-z\\]|\\(?:frac|sqrt|pi|infty)(?![A-Za-z]))+?"

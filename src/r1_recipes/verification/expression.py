@@ -32,16 +32,15 @@ from r1_recipes.verification.shapes import (
     same_condition,
     same_name,
 )
+from r1_recipes.verification.signs import depths, split
 from r1_recipes.verification.units import without_unit
 from r1_recipes.verification.words import (
     NAMED_PAIR,
     UNKNOWN,
     Part,
     answer_part,
-    depths,
     letters,
     named_part,
-    split,
     strange_words,
 )
 

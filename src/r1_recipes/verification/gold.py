@@ -18,6 +18,7 @@ from r1_recipes.verification.lexicon import refusals
 from r1_recipes.verification.locate import MAX_ANSWER_CHARS, boxes_of
 from r1_recipes.verification.moments import moment
 from r1_recipes.verification.numbers import Value, read_value
+from r1_recipes.verification.signs import depths, split
 from r1_recipes.verification.spelling import clean
 from r1_recipes.verification.units import units_of, without_unit
 from r1_recipes.verification.words import (
@@ -25,14 +26,12 @@ from r1_recipes.verification.words import (
     NAMED_PAIR,
     UNKNOWN,
     Part,
-    depths,
     gold_part,
     is_expression,
     letters,
     named_part,
     plain_words,
     prose,
-    split,
 )
 
 # A gold of more words without a box or #### is a solution or a proof, of which no part is known to
@@ -55,7 +54,8 @@ _GREEK_CAPITAL = re.compile(
     r"\\(Gamma|Delta|Theta|Lambda|Xi|Pi|Sigma|Phi|Psi|Omega)(?![A-Za-z])(?!\s*_)"
 )
 _QUANTITY = re.compile(
-    r"([-+]?[\d.,]+)\s*(?!(?:abcd|efgh|wxyz|xyzw)\w*)([^\W\d_]{4,})\.?"
+    r"([-+]?[\d.,]+)\s*(?!(?:abcd|efgh|wxyz|xyzw|sin|cos|tan|cot|sec|csc|ln|log|lg|exp|arc)\w*)"
+    r"(?=[a-zA-Z]*[aeiouAEIOU]|[^\x00-\x7f])([^\W\d_]{4,})\.?"
 )  # "12hours"
 _SEVERAL = re.compile(r"[,;]|\\(?:pm|mp|cup|cap|in|\{)(?![A-Za-z])|\b(?:or|and)\b")
 THOUSANDS = re.compile(r"(?<![\d.,])([1-9]\d{0,2})((?:,\d{3})+)(?![\d,])")

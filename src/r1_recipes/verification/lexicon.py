@@ -63,7 +63,7 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
         r"at\s(?:least|most) almost nearly short\sof far\sfrom off\sby asymptotically "
         r"(?<!add\s)(?<!adds\s)(?<!adding\s)up\sto(?=\s\d) "
         r"(?:mehr|weniger|größer|kleiner)\sals mindestens höchstens",
-        "[多少大小高低]于|超过|不到|至[少多]|以[上下]",
+        "[多少大小高低]于|[最至][多少]|逾|超过|不到|至[少多]|以[上下]",
     ),
     # operation
     (
@@ -91,8 +91,8 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
         r"Viertel Drittel Tausend Dutzend Million(?:en)? "
         r"Milliarden mille mil moins menos? demi moitié racine raíz mitad doble cuadrado "
         r"carré opposé opuesto минус",
-        r"[倍半减加]|マイナス|마이너스|(?<=\d)[\s-]?(?:ish|odd|something)\b|\band counting\b|"
-        r"(?<=\d)\s+against\b|"
+        r"[倍半减加]|根号|ルート|マイナス|마이너스|(?<=\d)[\s-]?(?:ish|odd|something)\b|"
+        r"\band counting\b|(?<=\d)\s+against\b|"
         r"[一二三四五六七八九十百千零负負欠](?=\s*\d)|零下|"
         r"(?<=\d)\s*[十拾打零百仟佰만억천]|点(?=[一二三四五六七八九零])|分之|平方(?![米厘分公千])|倒数|相反数",
     ),
@@ -189,7 +189,7 @@ def chosen_letters(text: str) -> str:
     if re.search(r"(?<!')\b[A-J]'", text):
         return ""  # B' is another event
     left = re.sub(
-        r"""\b(?:and|answers?|options?|are|is|the)\b|[选和、,;()\[\]{}"'\s.]|\\""",
+        r"""\b(?:and|answers?|options?|are|is|the)\b|[选和、,;()\[\]{}"'\s.]|\\(?=[{}])""",
         "",
         _STYLED.sub(r"\1", text),
     )

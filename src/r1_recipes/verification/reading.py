@@ -19,15 +19,20 @@ from r1_recipes.verification.gold import Gold
 from r1_recipes.verification.lexicon import Refusal, chosen, chosen_letters, refusals
 from r1_recipes.verification.locate import ANCHOR, MAX_ANSWER_CHARS, boxes_of
 from r1_recipes.verification.numbers import NUMBER, PRECISION, read_value
-from r1_recipes.verification.spelling import clean, typed
+from r1_recipes.verification.signs import typed
+from r1_recipes.verification.spelling import clean
 from r1_recipes.verification.wordings import read_words, ways_of
 from r1_recipes.verification.words import TELLING, plain_words, prose
 
 _STRUCK = re.compile(
     r"~~|[\w)}] ~ [\w(\\]|\\(?:cancel|st|sout|xcancel|bcancel)(?![A-Za-z])|¬|\\neg(?![A-Za-z])"
 )
+# The mark of a long vowel in Japanese looks like a minus sign.
+_LONG_VOWEL = re.compile(r"ー\s*[\dA-Za-z(\\]")
 # A prime is a derivative, a foot or a minute: (x^2)', 72''.
-_PRIME = re.compile(r"(?:[\d)\]}]|(?<![A-Za-z'])[A-Za-z])(?:'(?![A-Za-z])|[′″])|\^\s*\{?\s*\\prime")
+_PRIME = re.compile(
+    r"(?:[\d)\]}]|(?<![A-Za-z'])[A-Za-z])(?:'(?![A-Za-z])|[′″’](?![A-Za-z]))|\^\s*\{?\s*\\prime"
+)
 _OPENING = re.compile(
     r"(?i)\A(?:(?:so|thus|hence|therefore),?\s+)?(?:the|my|our)?\s*(?:final|"
     r"correct)?\s*answer\s*(?:is\b:?|:)\s*"
@@ -56,7 +61,25 @@ _TRAILS = re.compile(
 # Digits of other scripts, signs that are no keyboard's (they would count as prose), control
 # characters and lone surrogates.
 _STRANGE = frozenset(
-    ("Nd", "No", "Nl", "Cs", "Cc", "Cf", "Co", "Lm", "Sm", "Pd", "Sk", "So", "Mn", "Me", "Po")
+    (
+        "Nd",
+        "No",
+        "Nl",
+        "Cs",
+        "Cc",
+        "Cf",
+        "Co",
+        "Lm",
+        "Sm",
+        "Pd",
+        "Sk",
+        "So",
+        "Mn",
+        "Me",
+        "Po",
+        "Ps",
+        "Pe",
+    )
 )
 _USUAL = frozenset("°℃℉✓✔✅，。、：；！？…·•“”‘’「」『』（）《》【】¡ーｰ々ゝヽ")
 # Scripts in which words stand beside an answer; of Latin, with accents, a word has three letters.
@@ -128,8 +151,9 @@ def _final_part(text: str) -> str:
 
 def _check_signs(text: str, gold: Gold) -> None:
     """Refuse what is struck out, primes and rare signs, unless the gold has them."""
-    if _STRUCK.search(text) and not _STRUCK.search(gold.raw):
-        raise Refused(Refusal.STRANGE)
+    for signs in (_STRUCK, _LONG_VOWEL):
+        if signs.search(text) and not signs.search(gold.raw):
+            raise Refused(Refusal.STRANGE)
     # Of "f'(x) = 2x" the name changes nothing.
     value = text if gold.relations else text.rpartition("=")[2]
     if gold.words is None and not _PRIME.search(gold.raw) and _PRIME.search(value):

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from r1_recipes.verification.conditions import Condition
 from r1_recipes.verification.gold import Gold
 from r1_recipes.verification.lexicon import Refusal
-from r1_recipes.verification.words import GREEK, depths, letters, split
+from r1_recipes.verification.signs import depths, split
+from r1_recipes.verification.words import GREEK, letters
 
 RELATION = re.compile(r"[<>]|\\(?:le|ge|ne|in|to|sim)(?![A-Za-z])|\\(?:right|left)arrow")
 
@@ -20,7 +21,7 @@ _FUNCTION = re.compile(r"\s*(?P<name>[A-Za-z])\s*\(\s*(?P<of>[A-Za-z])\s*\)\s*=(
 
 
 _CHOOSE = re.compile(
-    r"C\((\d+),\s*(\d+)\)|(?:\{\}|)\^?_?\{?(\d+)\}?\s*C_?\{?(\d+)\}?|C_\{?(\d+)\}?\^\{?(\d+)\}?"
+    r"C\((\d+),\s*(\d+)\)|(?<![\w})^_])(?:\{\}|)\^?_?\{?(\d+)\}?\s*C_?\{?(\d+)\}?|C_\{?(\d+)\}?\^\{?(\d+)\}?"
 )
 
 
@@ -108,12 +109,19 @@ def _is_list(gold: Gold) -> bool:
     )
 
 
+# 20 degrees Celsius, \\sin 60^\\circ.
+_NO_ANGLE = re.compile(
+    r"\\circ\s*\}?\s*(?:\\[a-z]+\s*\{\s*)?[CF](?![A-Za-z])|\\(?:sin|cos|tan|cot)(?![a-z])"
+)
+
+
 def in_degrees(side: str, gold: Gold) -> str:
     """An angle in the gold's measure: 60 degrees for pi/3, and pi/3 for 60 degrees."""
     if "\\circ" in side and "\\circ" not in gold.raw and "\\pi" in gold.raw:
         number = re.fullmatch(r"(-?[\d./]+)\s*\^\s*\{?\s*\\circ\s*\}?\s*", side)
         return rf"\frac{{{number[1]}\pi}}{{180}}" if number else r"\emptyset"
-    if "\\circ" in gold.raw and "\\circ" not in side and "\\pi" in side:
+    is_angle = "\\circ" in gold.raw and not _NO_ANGLE.search(gold.raw)
+    if is_angle and "\\circ" not in side and "\\pi" in side:
         return rf"\frac{{180({side})}}{{\pi}}"
     return side
 

@@ -4,74 +4,12 @@ variants are taken off.
 
 import math
 import re
-import unicodedata
 from collections.abc import Callable
 from fractions import Fraction
 
+from r1_recipes.verification.signs import typed
 from r1_recipes.verification.units import STYLE, STYLED_UNIT, TIMES
 
-_SIGNS = str.maketrans(
-    {
-        **dict(
-            zip(
-                "０１２３４５６７８９＋－＝，．（）％：＜＞｛｝；∶⁄",
-                "0123456789+-=,.()%:<>{};:/",
-                strict=True,
-            )
-        ),
-        **dict.fromkeys("\u2212\u2013\u2014\u2010\u2011", "-"),
-        **dict.fromkeys("\u00a0\u2009\u202f\u3000", " "),
-        **dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff", None),
-        **dict.fromkeys("€£¥₹₽₩", " "),
-        **dict(zip("÷°", ("/", r"^\circ "), strict=True)),
-        **dict(
-            zip(
-                "×·⋅π∞√",
-                (r"\times ", r"\cdot ", r"\cdot ", r"\pi ", r"\infty ", r"\sqrt "),
-                strict=True,
-            )
-        ),
-        **dict(
-            zip(
-                "≤≥≠≈∅±∪∩∈∠",
-                (
-                    rf"\{name} "
-                    for name in (
-                        "le",
-                        "ge",
-                        "ne",
-                        "approx",
-                        "emptyset",
-                        "pm",
-                        "cup",
-                        "cap",
-                        "in",
-                        "angle",
-                    )
-                ),
-                strict=True,
-            )
-        ),
-        **dict(
-            zip(
-                "⩽⩾≦≧øØ",
-                (rf"\{name} " for name in ("le", "ge", "le", "ge", "emptyset", "emptyset")),
-                strict=True,
-            )
-        ),
-        **{
-            letter: rf"\{(name if letter.islower() else name.capitalize())} "
-            for letter in "αβγδεζηθικλμνξρστυφχψωΓΔΘΛΞΣΠΥΦΨΩ"
-            for name in [
-                unicodedata.name(letter).rpartition(" ")[2].lower().replace("lamda", "lambda")
-            ]
-        },
-        **{letter: rf"\mathbb{{{plain}}} " for letter, plain in zip("ℝℤℕℚℂ", "RZNQC", strict=True)},
-        **{letter: f"_{{{digit}}}" for digit, letter in enumerate("₀₁₂₃₄₅₆₇₈₉")},
-    }
-)
-_SUPERSCRIPT = re.compile("[⁰¹²³⁴-⁹⁺⁻ⁿ]+")
-_VULGAR = re.compile("[¼-¾⅐-⅞]")
 LOCALES = ("en", "de")  # how numbers are written: 1,250.5 or 1.250,5
 _MAGNITUDES = {
     "hundred": 2,
@@ -84,8 +22,8 @@ _MAGNITUDES = {
 }
 # 千 in front of a unit is kilo.
 _MAGNITUDE = (
-    r"(?i)(?<=\d)\s*((?:hundred|thousand|lakh|million|crore|billion|trillion)\b|"
-    r"[百千](?![米克瓦赫卡焦帕伏安牛升分字])|[万亿萬億])"
+    r"(?i)(?<=\d)\s*((?:hundred|thousand|lakh|million|crore|billion|trillion)\b(?!\s*[a-z]+ths?\b)|"
+    r"(?:[百千](?![米克瓦赫卡焦帕伏安牛升分字])|[万亿萬億])(?!\d))"
 )
 _MAGNITUDES |= {"百": 2, "千": 3, "万": 4, "萬": 4, "亿": 8, "億": 8}
 BASES = dict(
@@ -155,6 +93,8 @@ def _unit(match: re.Match[str]) -> str:
     variable.
     """
     before, after = match.string[: match.start()], match.string[match.end() :]
+    if re.search(r"\\(?:boldsymbol|bm|underline|mathit|mathbf)", match[0]):
+        return match[0]  # a letter in these is a variable
     formula = re.match(
         r"\s*(?:[A-Za-z(^_]|\\(?:frac|sqrt|sin|cos|tan|theta|mathrm\s*\{\w\}))", after
     ) or re.search(r"(?<![\\A-Za-z{])[A-Za-z](?![A-Za-z}])", before)
@@ -192,8 +132,13 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
             r"\\langle(?![A-Za-z])([^()]*?,[^()]*?)\\rangle(?![A-Za-z])",
             r"(\1)",
         ),  # without a comma it is a mean
-        ("a sign that is escaped", r"\\([*:])|\\colon(?![A-Za-z])", lambda match: match[1] or ":"),
+        ("a sign that is escaped", r"\\(\*)|\\colon(?![A-Za-z])", lambda match: match[1] or ":"),
         ("rows of cases", _CASES, _listed),
+        (
+            "a styled argument",
+            rf"(\^|_|\\sqrt|\\[dtc]?frac)\s*{STYLE}\s*\{{([^{{}}]*)\}}",
+            r"\1{\2}",
+        ),
         (
             "a styled unit after a number",
             rf"(?:(?<=[\d}}])|(?<=\\pi))(?:\s|~|\\[,;: "
@@ -203,9 +148,11 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
         ("styled text", rf"{STYLE}\s*\{{([^{{}}]*)\}}", r" \1 "),
         ("delimiters", r"(?<!\\)\\[()\[\]]|\\?\$", " "),
         ("per cent", r"\\%", "%"),
+        ("comma between thousands", r"(?<=\d)\{,\}(?=\d{3}(?!\d))", ""),
         ("comma in braces", r"\{,\}", ","),
+        ("no delimiter", r"\\(?:left|right|[bB]igg?[lr]?)\s*\.", " "),
         ("sizes", r"\\(?:left|right|displaystyle|bigl?|bigr|Bigl?|Bigr)(?![A-Za-z])", ""),
-        ("thin space between thousands", r"(?<=\d)\\[,;: ]\s*(?=\d{3}(?!\d))", ","),  # 1\,080
+        ("thin space between thousands", r"(?<=\d)\\[,;: ]\s*(?=\d{3}(?!\d))", ""),  # 1\,080
         ("space", r"(?<!\\)\\(?:[,;: ]|q?quad(?![A-Za-z]))|~", " "),
         (
             "thousands apart",
@@ -264,7 +211,7 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
         ),
         ("empty set", r"\\(?:varnothing|oslash)(?![A-Za-z])", r"\\emptyset"),
         ("Python's power", r"(?<=[\w)}])\s*\*\*\s*(?=[\w(\\{-])", "^"),
-        ("emphasis", r"\*\*|`", " "),
+        ("emphasis", r"\*\*(?!\s*[+.]\s*[\w(\\])|`", " "),
         ("quoted", r"""\A[ *_]*'([^']*)'[ *_]*\Z""", r"\1"),
         ("quotes around it", r"""\A[ \t\r\n*_"']+|(?<![ \t\r\n*_"^])[ \t\r\n*_"]+\Z""", ""),
         ("end of a sentence", r"(?<![.,;])[.。,;:]$", ""),
@@ -291,7 +238,7 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
         ),
         (
             "ratio in words",
-            r"(?<![\d.])\d+(?:\s+to\s+\d+)+(?![\d.])",
+            r"(?<![\d.])(?<!from )\d+(?:\s+to\s+\d+)+(?![\d.]|\s*[A-Za-z])",
             lambda match: re.sub(r"\s+to\s+", ":", match[0]),
         ),
         (
@@ -300,11 +247,21 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
             r"in)(?![a-z])))(?=[^{}]*(?<![A-Za-z\\])\1(?![A-Za-z]))(.*?)\\?\}\Z",
             r"\2",
         ),
-        ("ratio", r"(?<![\d:.])\d{1,9}(?:\s*:\s*\d{1,9}){2,}(?![\d:.])", _ratio),
+        # A time of day, 2:10:30, is no ratio.
+        (
+            "ratio",
+            r"(?<![\d:.])(?!\d{1,2}:\d\d:\d\d(?!\d))\d{1,9}(?:\s*:\s*\d{1,9}){2,}(?![\d:.])",
+            _ratio,
+        ),
         (
             "recurring decimal",
             r"(?<!\d)(\d{0,9})\.(\d{0,9})\\overline\s*\{(\d{1,9})\}(?!\s*[\d.])",
             _recurring,
+        ),
+        (
+            "scientific notation below a stroke",
+            r"/\s*(\d+(?:\.\d+)?[eE][-+]?\d+)(?![\w.])",
+            r"/(\1)",
         ),
         # str(1e-05), which LaTeX would read as Euler's number
         (
@@ -347,7 +304,8 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
         ("argument in brackets, outside", r"(\^|\\sqrt)\s*\(([^()]*)\)", r"\1{\2}"),
         (
             "words in brackets after a number",
-            r"(?<=\d)(?:\s+\(\s*([^\W\d_]{2,}(?:[ -][^\W\d_]+)*)|\s*\(([^\x00-\x7f]+))\s*\)",
+            r"(?<=\d)(?:\s+\(\s*([^\W\d_]{2,}(?:[ -][^\W\d_]+)*)|\s*\(([^\x00-\x7f]+))\s*\)"
+            r"(?!\s*[\^_!'])",
             lambda match: f" {match[1] or match[2]} ",
         ),  # "9 (apples)"
         ("per cent in words", r"(?i)(?<=[\d})])\s*(?:per\s?cent(?:age)?|pct)(?![A-Za-z])\.?", "%"),
@@ -355,23 +313,6 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
     )
 )
 """What :func:`clean` replaces, in this order, so that one LaTeX-like spelling is left."""
-
-
-def _vulgar(match: re.Match[str]) -> str:
-    above, _, below = unicodedata.normalize("NFKC", match[0]).partition("⁄")
-    beside = match.start() and match.string[match.start() - 1].isdigit()
-    return f" {above}/{below}" if beside else rf"\frac{{{above}}}{{{below}}}"
-
-
-def typed(text: str) -> str:
-    """Return the text in the signs of a keyboard."""
-    if not text.isascii():
-        text = _VULGAR.sub(_vulgar, text)
-        text = _SUPERSCRIPT.sub(
-            lambda run: "^{" + unicodedata.normalize("NFKC", run[0]).replace("\u2212", "-") + "}",
-            text,
-        )
-    return text.translate(_SIGNS)
 
 
 def clean(text: str, locale: str = "en") -> str:

@@ -30,7 +30,7 @@ _BESIDE = re.compile(
     r"(.*[\d)}%])\s+\((?:(?:or|=|i\.e\.|that is|about|\\approx)\s*)?([^()]*\d[^()]*)\)", re.DOTALL
 )
 # A star that ends no emphasis, and a sign of a web page.
-_LEFT_OVER = re.compile(r"\A[^*]*[\w)}]\s*\*\s*\Z|&\w+;")
+_LEFT_OVER = re.compile(r"\A[^*]*[\w)}\]]\s*\*+\s*\Z|&\w+;")
 # Words that turn a quantity: an answer that names one names the gold's.
 _WAYS = re.compile(
     r"(\b(?:(?:north|south)(?:east|west)|upstream|downstream|attractive|repulsive|forward|"
@@ -52,6 +52,9 @@ _SAID_AT = re.compile(
     r"(?:(?:will|would|is|was|'s|falls|starts|begins|ends|arrives|leaves|be)\s+)+(?:(?:at|"
     r"on)\s+)?(?=\S)",
     re.IGNORECASE,
+)
+_ANOTHER_DAY = re.compile(
+    r"(?i)\b(?:after|before|next|previous|following|preceding|prior|last|eve|tomorrow|yesterday)\b"
 )
 _CIRCLED = re.compile(r"(.*?[是为:：]\s*)?([①-⑳][①-⑳、,，和\s]*)")
 
@@ -137,7 +140,8 @@ def _date_or_time(cleaned: str, gold: Gold) -> Answer | None:
     if gold.moment is None:
         return None
     when, introduced = moment(cleaned), _SAID_AT.match(cleaned)
-    if when is None and introduced and not refusals(introduced[0]):
+    another = introduced and (refusals(introduced[0]) or _ANOTHER_DAY.search(introduced[0]))
+    if when is None and introduced and not another:
         when = moment(cleaned[introduced.end() :])
     return Answer(verdict=same_moment(gold.moment, when))
 

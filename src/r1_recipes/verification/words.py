@@ -5,7 +5,6 @@ A gold's letters are algebra unless they stand apart as words; an answer's are r
 that its gold has.
 """
 
-import itertools
 import re
 from dataclasses import dataclass
 
@@ -92,6 +91,11 @@ def is_expression(text: str) -> bool:
     return "\0" not in _marked(text, None)
 
 
+def _is_algebra(run: str) -> bool:
+    """Return whether letters at a number are a product or a function: abcd, cosA."""
+    return run.islower() or re.match("(?:sin|cos|tan|cot|ln|log)[A-Z]", run) is not None
+
+
 def _marked(text: str, variables: frozenset[str] | None) -> str:
     r"""``text`` with ``\0`` for its prose, by the letters that the gold has (``None``: this is the
     gold; without any, a run is a word).
@@ -124,7 +128,7 @@ def _marked(text: str, variables: frozenset[str] | None) -> str:
             return "\0" if not variables or _THREE_LETTERS.fullmatch(run) else match[0]
         if len(run) > 3:
             product = re.match(r"[\^_+*]", after) or re.search(r"[\d})+*^_/-]\Z", before)
-            return match[0] if product and len(set(run)) == len(run) and run.islower() else "\0"
+            return match[0] if product and len(set(run)) == len(run) and _is_algebra(run) else "\0"
         if not (sentence or (len(run) == 3 and run == text.strip())) or re.search("[A-Z]", run[1:]):
             return match[0]
         apart = not re.search(r"[^\s,;:(.]\Z", before) and not re.match(r"[^\s,;:).]", after)
@@ -201,6 +205,8 @@ def gold_part(text: str) -> Part | None:
         return None
     piece = pieces[telling[0]]
     before = text.partition(piece)[0]
+    if _ACTS.search(before) or _SELECTS.search(before):
+        return None  # multiples of 4
     expression = _stripped(piece)
     # Of "any integer greater than e^{200}" the words are the answer; "Area = " and "the length is"
     # name it.
@@ -225,6 +231,7 @@ def gold_part(text: str) -> Part | None:
     return Part(expression, plain_words(_COMMAND.sub(" ", text.replace(piece, " "))))
 
 
+_SELECTS = re.compile(r"(?i)\b(?:divisible by|(?:ending|ends?|starting|starts?) (?:in|with))\s*\Z")
 # "sinh(72)", "multiples of 72": the word acts on the number; "a total of 72" names it.
 _ACTS = re.compile(
     r"[^\W\d_]{2,}(?:\(|\\begin)\Z|(?<!\\)\b(?:sinh|cosh|tanh|coth|sech|csch|arc\w+|erfc?|"
@@ -266,18 +273,35 @@ def answer_part(text: str, variables: frozenset[str]) -> Part | None:
     if not telling:
         return Part("")
     piece = telling[0]
-    before, rest = text.partition(piece)[0], text.replace(piece, " ")
-    if _acts_on(before, piece, variables) or _restricts(rest, piece, variables):
-        return None
-    if _loses_a_sign(text, pieces, piece):
+    if _changes(text, pieces, piece, variables):
         return None
     if pieces[:2] == ["-", piece]:
         piece = "-" + piece  # "-USD 72"
     if piece.count("{") != piece.count("}"):
         return Part("")
-    # The answer is 72!
-    words = plain_words(_COMMAND.sub(" ", rest))
-    return Part(_stripped(piece.removesuffix("!").rstrip()), words)
+    words = plain_words(_COMMAND.sub(" ", text.replace(piece.lstrip("-"), " ")))
+    # "The answer is 72!" has no factorial; "n!", and what stands before other words, has.
+    if not variables and text.rstrip().endswith("!"):
+        piece = piece.removesuffix("!").rstrip()
+    return Part(_stripped(piece), words)
+
+
+def _changes(text: str, pieces: list[str], piece: str, variables: frozenset[str]) -> bool:
+    """Return whether the words beside an expression make another one of it."""
+    before, rest = text.partition(piece)[0], text.replace(piece, " ")
+    return (
+        _acts_on(before, piece, variables)
+        or _restricts(rest, piece, variables)
+        or _loses_a_sign(text, pieces, piece)
+        or _is_dash(before, piece)
+        or bool(variables and re.search(r"[-/]\Z", piece))  # "x^2-area"
+    )
+
+
+def _is_dash(before: str, piece: str) -> bool:
+    """Return whether a sign before a number may be a dash: "Total - 72", "Total-72"."""
+    dash = piece.startswith("- ") or (piece.startswith("-") and before[-1:].isalpha())
+    return dash and bool(before.strip())
 
 
 def _telling_pieces(text: str, pieces: list[str], variables: frozenset[str]) -> list[str] | None:
@@ -358,20 +382,3 @@ def named_part(text: str, strict: bool = True) -> Part:
         if known and right.strip()
         else Part(text)
     )
-
-
-def depths(text: str) -> list[int]:
-    """Bracket depth before each character, and at the end."""
-    return list(
-        itertools.accumulate(((char in "([{") - (char in ")]}") for char in text), initial=0)
-    )
-
-
-def split(text: str) -> list[str]:
-    """Split at the commas that stand in no bracket."""
-    commas = [
-        index
-        for index, (char, depth) in enumerate(zip(text, depths(text), strict=False))
-        if char == "," and depth == 0
-    ]
-    return [text[start + 1 : end] for start, end in itertools.pairwise([-1, *commas, len(text)])]

@@ -8,6 +8,10 @@ from r1_recipes.verification.spelling import RULES
 
 # By rule: an example, what the rule alone makes of it, and a near miss.
 EXAMPLES = {
+    "a styled argument": (r"2^\mathrm{n+1}", r"2^{n+1}", r"2\mathrm{n}"),
+    "comma between thousands": ("5{,}120", "5120", "3{,}14"),
+    "no delimiter": (r"\left.5\right.", " 5 ", r"\left(5\right)"),
+    "scientific notation below a stroke": ("3/1.5e3", "3/(1.5e3)", "3/15"),
     "negative thin space": (r"10,\! 080", "10,080", r"10,\;080"),
     "empty box": (r"\phantom{0}72", "72", r"\boxed{0}72"),
     "a styled unit after a number": (r"3 \mathrm{~m} / \mathrm{s}", "3 ", r"3 \mathrm{e}"),
@@ -16,7 +20,7 @@ EXAMPLES = {
     "per cent": (r"5\%", "5%", "5%"),
     "comma in braces": ("1{,}080", "1,080", "{1,2}"),
     "sizes": (r"\left(1\right)", "(1)", r"\leftarrow"),
-    "thin space between thousands": (r"1\,080", "1,080", r"1\,08"),
+    "thin space between thousands": (r"1\,080", "1080", r"1\,08"),
     "space": (r"1,\quad 2", "1,  2", r"a\\ b"),
     "thousands apart": ("1 080 000", "1080000", "7 2"),
     "array": (r"[\begin{array}{rr}1", r"\begin{pmatrix}1", r"\begin{cases}1"),
