@@ -120,7 +120,7 @@ def read_gold(text: str, locale: str = "en", ordered: bool = False) -> Gold | No
         Gold, raw=text.strip(), plain=squeezed(cleaned), excused=frozenset(refusals(cleaned))
     )
     return (
-        _choice(cleaned, gold, locale, ordered)
+        _choice(cleaned, gold, ordered)
         or _words(text, cleaned, gold)
         or _mathematics(cleaned, gold, ordered)
     )
@@ -133,12 +133,12 @@ def _stated(text: str) -> str:
     return text.rpartition("####")[2]
 
 
-def _choice(cleaned: str, gold: _Known, locale: str, ordered: bool) -> Gold | None:
+def _choice(cleaned: str, gold: _Known, ordered: bool) -> Gold | None:
     """Read ``(B)``, ``(C) 17``, ``ABD`` and ``A, B, D``."""
     if choice := re.fullmatch(r"\(?\s*([A-J])\s*\)?", cleaned):
         return gold(letter=choice[1], words=choice[1].casefold())
     option = re.fullmatch(r"\(([A-J])\)\s*(\S.*)", cleaned)  # AMC's: the letter or the value
-    value = read_gold(option[2], locale, ordered) if option else None
+    value = read_gold(option[2], "en", ordered) if option else None
     if option and value and value.letter is None:
         return replace(value, letter=option[1])
     together = re.fullmatch(r"[A-J]{2,}", cleaned)

@@ -110,7 +110,7 @@ def _read(text: str, gold: Gold, locale: str) -> Answer:
         cleaned = clean(cleaned[opening.end() :].removesuffix("!"))
     if not cleaned:
         raise Refused(Refusal.UNREADABLE)
-    return _read_choice(cleaned, gold, locale) or read_words(text, cleaned, gold)
+    return _read_choice(cleaned, gold) or read_words(text, cleaned, gold)
 
 
 def _unboxed(text: str, gold: Gold) -> list[str]:
@@ -162,7 +162,7 @@ def _check_signs(text: str, gold: Gold) -> None:
         raise Refused(Refusal.STRANGE)
 
 
-def _read_choice(cleaned: str, gold: Gold, locale: str) -> Answer | None:
+def _read_choice(cleaned: str, gold: Gold) -> Answer | None:
     """Read an answer to a choice, or the option's text that a gold has: ``(C) 17``."""
     if gold.letters is not None:
         named = chosen_letters(cleaned)
@@ -179,7 +179,7 @@ def _read_choice(cleaned: str, gold: Gold, locale: str) -> Answer | None:
     letter, text = option
     if letter == gold.letter and gold.words is None and re.search(r"\w", text):
         # "(C) 18" is not "(C) 17"
-        return read_answer(text, replace(gold, letter=None), locale)
+        return read_answer(text, replace(gold, letter=None))
     same_text = not (gold.words is not None and has_text and plain_words(text)) or (
         plain_words(text) == gold.words
     )  # (C) Tuesday is not (C) Monday

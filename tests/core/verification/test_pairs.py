@@ -219,3 +219,9 @@ def test_what_scores_scores_in_math_verify_or_by_a_convention():
     ]
     assert [pair for pair in ours_alone if pair not in listed] == []
     assert len(pairs) > 3500
+
+
+def test_an_option_s_number_is_read_once_by_its_locale():
+    answers = ["(C) 1,25", "1,25", "(C) 1250"]
+    found = judge(["(C) 1,250"] * 3, answers, locale="de")
+    assert [verdict.right for verdict in found] == [True, True, False]
