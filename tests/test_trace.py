@@ -1,6 +1,7 @@
 """The way of one row, from a file to its reward: how many functions of ours a reader follows."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -87,3 +88,13 @@ def test_the_page_lists_the_functions_in_order(followed):
     assert ("verification/__init__.py", "judge") in followed
     table = "\n".join(lines)
     assert table in page, table
+
+
+def test_what_the_page_points_at_is_there():
+    page = (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\|[^|]*\| `([\w/]+\.py)`: (.*)\|$", page, re.MULTILINE)
+    assert len(rows) > 8
+    for file, names in rows:
+        source = (SOURCE / file).read_text(encoding="utf-8")
+        for name in re.findall(r"`(\w+)`", names):
+            assert re.search(rf"^(?:def|class) {name}\b", source, re.MULTILINE), (file, name)
