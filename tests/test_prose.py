@@ -9,6 +9,7 @@ from tests.conftest import REPOSITORY
 # A page is added here when it has been rewritten; of results, every experiment's is here.
 PAGES = (
     "README.md",
+    "AGENTS.md",
     "docs/first_hour.md",
     "docs/flat_reward.md",
     "docs/one_gpu.md",
