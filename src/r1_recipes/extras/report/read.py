@@ -251,18 +251,28 @@ def _of_metrics(run: RunData) -> Iterator[dict[str, Any]]:
         limit = strings(run.settings).get("max_completion_length", "–")
         share = statistics.fmean(cut)
         yield flag("truncated", "bad", share=share, points=len(cut), limit=limit)
-    yield from _most(run, "zero_std", "frac_reward_zero_std")
-    yield from _most(run, "tools_fail", "tools/failure_frequency")
+    yield from _of_shares(run)
     yield from _of_engine(run)
 
 
-def _most(run: RunData, code: str, metric: str) -> Iterator[dict[str, Any]]:
-    """Flag a share of at least a half, as bad where it is nearly all."""
-    shares = run.values(metric)[-MAX_WINDOW:]
-    share = statistics.fmean(shares) if shares else 0.0
-    if share >= 0.5:
-        severity = "bad" if share > _SATURATED else "warn"
-        yield flag(code, severity, share=share, points=len(shares))
+def _of_shares(run: RunData) -> Iterator[dict[str, Any]]:
+    """Flag groups without spread and failing tools, where they are at least a half."""
+    still, points = _share(run, "frac_reward_zero_std")
+    if still >= 0.5:
+        yield flag("zero_std", _how_bad(still), share=still, points=points)
+    failed, points = _share(run, "tools/failure_frequency")
+    if failed >= 0.5:
+        yield flag("tools_fail", _how_bad(failed), share=failed, points=points)
+
+
+def _share(run: RunData, metric: str) -> tuple[float, int]:
+    """Return the mean of a metric's latest values, 0 if there are none, and how many they are."""
+    values = run.values(metric)[-MAX_WINDOW:]
+    return (statistics.fmean(values) if values else 0.0), len(values)
+
+
+def _how_bad(share: float) -> str:
+    return "bad" if share > _SATURATED else "warn"
 
 
 def _of_engine(run: RunData) -> Iterator[dict[str, Any]]:
