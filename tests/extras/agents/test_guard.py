@@ -193,6 +193,17 @@ def test_a_field_of_an_environment_is_its_own():
     assert game.get_reward() == -1.0
 
 
+def test_a_game_that_was_never_begun_is_not_judged():
+    class Idle:
+        def reset(self):
+            """Begin."""
+
+        def get_reward(self):
+            return 1.0
+
+    assert guarded_environment(Idle, LIMITS)().get_reward() is None
+
+
 @pytest.mark.parametrize(
     ("result", "shown"),
     [([], "[]"), (["a", 1], "['a', 1]"), ([{"title": "a"}], "[{'title': 'a'}]")],

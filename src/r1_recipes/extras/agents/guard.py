@@ -143,9 +143,9 @@ def _bounded_reward(kind: Any, limits: Limits, late: _Late) -> Callable:
         def pay() -> Any:
             return _awaited(kind.get_reward(self), limits.seconds)
 
-        if self._reset_failed:
-            return None
         try:
+            if self._reset_failed:
+                return None
             return _finite(_in_time(pay, limits.seconds, late(self)))
         except Exception as error:
             _report(kind, "get_reward", error, limits)
