@@ -13,7 +13,7 @@ from trl.trainer.utils import nanstd
 
 from r1_recipes.rewards import get_reward_funcs
 from tests.conftest import REPOSITORY
-from tests.test_menu import tables
+from tests.support.pages import tables
 
 PAGES = [REPOSITORY / "docs" / f"how_grpo_works{language}.md" for language in ("", ".zh")]
 TEXTS = {

@@ -8,24 +8,13 @@ import pytest
 
 from recipes import menu
 from tests.conftest import RECIPES, REPOSITORY, method_of
+from tests.support.pages import tables
 
 FOLDER = REPOSITORY / "recipes"
 NAMES = {path: path.relative_to(FOLDER).as_posix() for path in RECIPES}
 TRAINING = [path for path in RECIPES if method_of(path) != "evaluate"]
 LINK = re.compile(r"\[([^\]]+)\]\(([^)]+)\)")
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
-
-
-def tables(path):
-    """A document's tables: the headings' cells, and a list of cells a row."""
-    found, rows = [], []
-    for line in [*path.read_text(encoding="utf-8").splitlines(), ""]:
-        if line.startswith("|"):
-            rows.append([cell.strip() for cell in line.strip("|").replace("\\|", "\0").split("|")])
-        elif rows:
-            found.append((rows[0], rows[2:]))
-            rows = []
-    return found
 
 
 @pytest.mark.parametrize("name", menu.PAGES)

@@ -8,7 +8,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ import yaml
 
 from r1_recipes import sft
 from tests.conftest import REPOSITORY
+from tests.support.commands import succeed
 from tests.support.hub_server import hub_server
 from tests.support.loopback import serving
 
@@ -113,17 +113,7 @@ def typed(folder: Path) -> Callable[..., str]:
             "PATH": f"{BIN}:{os.environ['PATH']}",
             **variables,
         }
-        done = subprocess.run(
-            words,
-            cwd=folder,
-            env=environment,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=280,
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
-        return done.stdout
+        return succeed(words, environment, folder=folder, stdin=stdin, timeout=280).stdout
 
     return run
 

@@ -152,7 +152,8 @@ _OTHER_CHOICE = re.compile(
     r"\b(?:or|and|then|actually|rather|sorry|scratch|changed|unlikely|eliminated|rejected|"
     r"alternatively|as well|the opposite|nope|"
     r"next|previous|wait|(?:ruled|struck|crossed|is|was|it's) (?:out|off))\b|"
-    r"(?i:\A\W*(?:too|out|off|crossed|ruled|struck|gone|dismissed|discarded|removed|excluded|fails?|"
+    r"(?i:\A\W*(?:too|out|off|crossed|ruled|struck|gone|dismissed|discarded|removed|excluded|"
+    r"fails?|"
     r"looks|seems|bad|worse|worst|never|nearly|almost|close|tempting|last)\b)"
 )
 

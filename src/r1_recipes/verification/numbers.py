@@ -78,8 +78,9 @@ def rounds_to(gold: Fraction, answer: Fraction, typed: bool = True, is_end: bool
     if rounds_constant(gold):
         return False
     if typed:
-        widest = unit / 2 if places > 1 else unit / 4 if is_end and places else 0
-        return unit / 100 <= gap <= widest
+        if places > 1:
+            return unit / 100 <= gap <= unit / 2
+        return is_end and places == 1 and unit / 100 <= gap <= unit / 4
     return abs(gold) >= 10**4 * unit and gap <= (unit if abs(answer) > abs(gold) else unit / 2)
 
 

@@ -60,27 +60,8 @@ _TRAILS = re.compile(
 )
 # Digits of other scripts, signs that are no keyboard's (they would count as prose), control
 # characters and lone surrogates.
-_STRANGE = frozenset(
-    (
-        "Nd",
-        "No",
-        "Nl",
-        "Cs",
-        "Cc",
-        "Cf",
-        "Co",
-        "Lm",
-        "Sm",
-        "Pd",
-        "Sk",
-        "So",
-        "Mn",
-        "Me",
-        "Po",
-        "Ps",
-        "Pe",
-    )
-)
+_STRANGE_TEXT = "Nd No Nl Cs Cc Cf Co Lm Sm Pd Sk So Mn Me Po Ps Pe"
+_STRANGE = frozenset(_STRANGE_TEXT.split())
 _USUAL = frozenset("°℃℉✓✔✅，。、：；！？…·•“”‘’「」『』（）《》【】¡ーｰ々ゝヽ")
 # Scripts in which words stand beside an answer; of Latin, with accents, a word has three letters.
 _SCRIPTS = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL")
@@ -180,10 +161,10 @@ def _read_choice(cleaned: str, gold: Gold) -> Answer | None:
     if letter == gold.letter and gold.words is None and re.search(r"\w", text):
         # "(C) 18" is not "(C) 17"
         return read_answer(text, replace(gold, letter=None))
-    same_text = not (gold.words is not None and has_text and plain_words(text)) or (
-        plain_words(text) == gold.words
-    )  # (C) Tuesday is not (C) Monday
-    return Answer(verdict=letter == gold.letter and same_text)
+    words = plain_words(text)
+    # (C) Tuesday is not (C) Monday
+    other_text = bool(words) and gold.words is not None and has_text and words != gold.words
+    return Answer(verdict=letter == gold.letter and not other_text)
 
 
 def _is_part_of_more(text: str) -> bool:
@@ -271,8 +252,8 @@ def settle(gold: Gold, answer: Answer, precision: int = PRECISION) -> bool | Non
         return False
     if answer.verdict is not None or gold.value is None or answer.rounded or answer.pairs:
         return answer.verdict
-    equal = [
-        None if (value := read_value(side)) is None else gold.value.equals(value, precision)
-        for side in answer.sides
-    ]
-    return False if False in equal else None if None in equal else True
+    values = [read_value(side) for side in answer.sides]
+    equal = [gold.value.equals(value, precision) for value in values if value is not None]
+    if False in equal:
+        return False
+    return None if None in equal or None in values else True

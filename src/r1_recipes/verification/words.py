@@ -275,11 +275,11 @@ def answer_part(text: str, variables: frozenset[str]) -> Part | None:
     piece = telling[0]
     if _changes(text, pieces, piece, variables):
         return None
+    words = plain_words(_COMMAND.sub(" ", text.replace(piece, " ")))
     if pieces[:2] == ["-", piece]:
         piece = "-" + piece  # "-USD 72"
     if piece.count("{") != piece.count("}"):
         return Part("")
-    words = plain_words(_COMMAND.sub(" ", text.replace(piece.lstrip("-"), " ")))
     # "The answer is 72!" has no factorial; "n!", and what stands before other words, has.
     if not variables and text.rstrip().endswith("!"):
         piece = piece.removesuffix("!").rstrip()

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from tests.conftest import REPOSITORY
+from tests.support.commands import succeed
 from tests.support.hub_server import hub_server
 
 CARD = (
@@ -58,16 +58,7 @@ def hub(
         }
 
         def run(*words: str) -> subprocess.CompletedProcess[str]:
-            done = subprocess.run(
-                [sys.executable, *words],
-                cwd=REPOSITORY,
-                env=clean,
-                capture_output=True,
-                text=True,
-                timeout=300,
-            )
-            assert done.returncode == 0, done.stderr[-4000:]
-            return done
+            return succeed([sys.executable, *words], clean)
 
         yield run
 

@@ -5,7 +5,6 @@ records.
 import copy
 import inspect
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +28,7 @@ from r1_recipes.common.errors import RecipeError
 from r1_recipes.recipe import load_recipe
 from r1_recipes.training.engine import MAX_SEQUENCES, Engine, engine_of
 from r1_recipes.training.trainer import RecipeGRPOTrainer
-from tests.conftest import REPOSITORY
+from tests.support.commands import succeed
 
 IDS = torch.arange(5, 25).reshape(2, 10)
 LORA = {
@@ -232,15 +231,7 @@ def test_the_pieces_of_fsdp2_are_sent_whole(tiny_model: Path) -> None:
         "tests.core.training.test_engine",
     ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [*launcher, str(tiny_model)],
-        cwd=REPOSITORY,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    succeed([*launcher, str(tiny_model)], environment)
 
 
 def test_without_adapters_the_weights_are_sent_as_they_are(

@@ -3,7 +3,6 @@
 import inspect
 import os
 import re
-import subprocess
 import sys
 
 import pytest
@@ -14,7 +13,7 @@ import torch
 from trl import GRPOTrainer
 
 from r1_recipes.training import padding
-from tests.conftest import REPOSITORY
+from tests.support.commands import succeed
 from tests.support.padded import trained
 
 
@@ -71,15 +70,7 @@ def test_two_processes_have_the_gradient_of_trl(tiny_model, tmp_path):
     command += ["--main_process_port", "0", "-m", "tests.support.padded"]
     on_cpu = {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
     environment = {**os.environ, **on_cpu, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(
-        [*command, str(tiny_model), str(tmp_path)],
-        cwd=REPOSITORY,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    succeed([*command, str(tiny_model), str(tmp_path)], environment)
     for rank in (0, 1):
         theirs, ours = (torch.load(tmp_path / f"{trims}_{rank}.pt") for trims in (False, True))
         assert gap(theirs["weights"], ours["weights"]) < 1e-6

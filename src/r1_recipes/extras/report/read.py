@@ -246,17 +246,16 @@ def _of_metrics(run: RunData) -> Iterator[dict[str, Any]]:
             continue
         if trend and raised(*trend[:2]):
             yield flag(code, "warn", before=trend[0], after=trend[1], points=trend[2])
-    cut = run.values("completions/clipped_ratio")[-MAX_WINDOW:]
-    if cut and statistics.fmean(cut) > 0.2:
-        limit = strings(run.settings).get("max_completion_length", "–")
-        share = statistics.fmean(cut)
-        yield flag("truncated", "bad", share=share, points=len(cut), limit=limit)
     yield from _of_shares(run)
     yield from _of_engine(run)
 
 
 def _of_shares(run: RunData) -> Iterator[dict[str, Any]]:
-    """Flag groups without spread and failing tools, where they are at least a half."""
+    """Flag cut completions, groups without spread and failing tools, where they are many."""
+    cut, points = _share(run, "completions/clipped_ratio")
+    if cut > 0.2:
+        limit = strings(run.settings).get("max_completion_length", "–")
+        yield flag("truncated", "bad", share=cut, points=points, limit=limit)
     still, points = _share(run, "frac_reward_zero_std")
     if still >= 0.5:
         yield flag("zero_std", _how_bad(still), share=still, points=points)

@@ -246,19 +246,19 @@ class Selection:
     def _find_reason(self, record: Record, candidate: Candidate) -> str | None:
         """Why a completion is dropped, whatever the others of its prompt are."""
         filters, parsed = self._rules.filters, self._fmt.parse(candidate.text)
-        overlong = filters.overlong and candidate.tokens > filters.overlong.max_tokens
-        # In this order; the first that holds is the reason.
-        checks: dict[str, Callable[[], Any]] = {
-            "malformed": lambda: filters.malformed and not parsed.well_formed,
-            "truncated": lambda: filters.truncated and candidate.finish_reason == "length",
-            "overlong": lambda: overlong,
-            "repetitive": lambda: self._is_repetitive(candidate.text),
-            "mixed_language": lambda: self._mixes_languages(record, candidate.text),
-            "code": lambda: filters.code and has_code(parsed.reasoning or candidate.text),
-            "wrong": lambda: self._rules.correct and candidate.correct is False,
-            "low score": lambda: self._scores_too_low(candidate),
-        }
-        return next((reason for reason, holds in checks.items() if holds()), None)
+        if filters.malformed and not parsed.well_formed:
+            return "malformed"
+        if filters.truncated and candidate.finish_reason == "length":
+            return "truncated"
+        if filters.overlong and candidate.tokens > filters.overlong.max_tokens:
+            return "overlong"
+        if self._is_repetitive(candidate.text):
+            return "repetitive"
+        if self._mixes_languages(record, candidate.text):
+            return "mixed_language"
+        if filters.code and has_code(parsed.reasoning or candidate.text):
+            return "code"
+        return self._reason_of_scores(candidate)
 
     def _is_repetitive(self, text: str) -> bool:
         rule = self._rules.filters.repetitive
@@ -276,11 +276,14 @@ class Selection:
         [share] = reward([text], prompts=[record["prompt"]], language=[language])
         return share is not None and share < rule.min_consistency
 
-    def _scores_too_low(self, candidate: Candidate) -> bool:
-        scores = [
-            (candidate.scores[name], low) for name, low in (self._rules.at_least or {}).items()
-        ]
-        return any(score is None or score < low for score, low in scores)
+    def _reason_of_scores(self, candidate: Candidate) -> str | None:
+        if self._rules.correct and candidate.correct is False:
+            return "wrong"
+        for name, least in (self._rules.at_least or {}).items():
+            score = candidate.scores[name]
+            if score is None or score < least:
+                return "low score"
+        return None
 
     def _compare(self, record: Record, group: list[Candidate]) -> None:
         """Drop equal texts, all completions of a prompt that a rule drops, and those that are not
