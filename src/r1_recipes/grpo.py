@@ -26,7 +26,9 @@ def build_trainer(
     recipe: GRPORecipe, fmt: ResponseFormat, tokenizer: Any, arguments: dict[str, Any]
 ) -> Any:
     """Return TRL's GRPO trainer with the recipe's rewards, each on the rows of its tasks."""
-    from r1_recipes.training.trainer import CurriculumGRPOTrainer, RecipeGRPOTrainer  # heavy
+    # heavy
+    from r1_recipes.training.dynamic_sampling import DynamicSamplingGRPOTrainer
+    from r1_recipes.training.trainer import CurriculumGRPOTrainer, RecipeGRPOTrainer
 
     script = recipe.script
     rewards = get_reward_funcs(script.reward_funcs, fmt, **recipe.reward_params)
@@ -53,8 +55,12 @@ def build_trainer(
             "tools": tools,
             "environment_factory": environments.get(None, environments) or None,
         }
-    kind = CurriculumGRPOTrainer if script.curriculum and not script.smoke else RecipeGRPOTrainer
-    return kind(script=script, reward_funcs=rewards, **arguments)
+    trainer_class = RecipeGRPOTrainer
+    if script.dynamic_sampling is not None:
+        trainer_class = DynamicSamplingGRPOTrainer
+    elif script.curriculum and not script.smoke:
+        trainer_class = CurriculumGRPOTrainer
+    return trainer_class(script=script, reward_funcs=rewards, **arguments)
 
 
 def _check_golds(recipe: GRPORecipe, rewards: Sequence[Callable], rows: Any) -> None:

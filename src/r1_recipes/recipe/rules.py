@@ -279,6 +279,31 @@ def curriculum_is_evaluated(recipe: GRPORecipe) -> None:
         raise RecipeError(f"curriculum: must have eval_strategy: steps, {found}")
 
 
+def dynamic_sampling_is_bounded(recipe: GRPORecipe) -> None:
+    """Refuse rounds that replace nothing, a reward that the recipe lacks, and a curriculum, which
+    chooses the rows itself.
+    """
+    script = recipe.script
+    settings = script.dynamic_sampling
+    if settings is None:
+        return
+    for key in settings:
+        if key not in ("max_rounds", "reward"):
+            raise RecipeError(
+                "dynamic_sampling: " + unknown_name("key", key, ("max_rounds", "reward"))
+            )
+    rounds, reward = settings.get("max_rounds"), settings.get("reward")
+    usable = type(rounds) is int and rounds >= 2
+    require(usable, "dynamic_sampling: max_rounds", "a whole number of at least 2", rounds)
+    known = reward is None or reward in script.reward_funcs
+    require(known, "dynamic_sampling: reward", f"one of {script.reward_funcs}", reward)
+    if script.curriculum is not None:
+        raise RecipeError(
+            "dynamic_sampling and curriculum are both set, and each chooses the rows. Fix: leave "
+            "one of them out"
+        )
+
+
 def weights_keep_their_precision(recipe: GRPORecipe) -> None:
     """Refuse TRL's continuous batching where it casts the weights that are trained."""
     training, model = recipe.training, recipe.model
@@ -330,6 +355,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
         tasks_name_rewards,
         curriculum_has_steps,
         curriculum_is_evaluated,
+        dynamic_sampling_is_bounded,
         weights_keep_their_precision,
         best_is_by_reward,
     ),
