@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from r1_recipes import verification
+from r1_recipes.common import extras
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.metrics.scores import compares_with_gold
 from r1_recipes.models.agent import agent
@@ -26,9 +27,7 @@ def build_trainer(
     recipe: GRPORecipe, fmt: ResponseFormat, tokenizer: Any, arguments: dict[str, Any]
 ) -> Any:
     """Return TRL's GRPO trainer with the recipe's rewards, each on the rows of its tasks."""
-    # heavy
-    from r1_recipes.training.dynamic_sampling import DynamicSamplingGRPOTrainer
-    from r1_recipes.training.trainer import CurriculumGRPOTrainer, RecipeGRPOTrainer
+    from r1_recipes.training.trainer import RecipeGRPOTrainer  # heavy
 
     script = recipe.script
     rewards = get_reward_funcs(script.reward_funcs, fmt, **recipe.reward_params)
@@ -57,9 +56,10 @@ def build_trainer(
         }
     trainer_class = RecipeGRPOTrainer
     if script.dynamic_sampling is not None:
-        trainer_class = DynamicSamplingGRPOTrainer
+        part = extras.needed("dynamic_sampling", "dynamic_sampling")
+        trainer_class = part.DynamicSamplingGRPOTrainer
     elif script.curriculum and not script.smoke:
-        trainer_class = CurriculumGRPOTrainer
+        trainer_class = extras.needed("curriculum", "curriculum").CurriculumGRPOTrainer
     return trainer_class(script=script, reward_funcs=rewards, **arguments)
 
 

@@ -299,8 +299,8 @@ def dynamic_sampling_is_bounded(recipe: GRPORecipe) -> None:
     require(known, "dynamic_sampling: reward", f"one of {script.reward_funcs}", reward)
     if script.curriculum is not None:
         raise RecipeError(
-            "dynamic_sampling and curriculum are both set, and each chooses the rows. Fix: leave "
-            "one of them out"
+            "dynamic_sampling: cannot be combined with curriculum, because both choose the rows. "
+            "Fix: leave one of them out"
         )
 
 

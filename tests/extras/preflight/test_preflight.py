@@ -800,7 +800,11 @@ def test_rewards_with_a_model_of_their_own_are_left_out_and_named(recipe, silent
 # The signal
 
 
-def judged(values: list[list[float | None]], **others: list[list[float | None]]) -> Report:
+def judged(
+    values: list[list[float | None]],
+    dynamic_sampling: dict[str, Any] | None = None,
+    **others: list[list[float | None]],
+) -> Report:
     scores = DataFrame(
         {
             name: [value for group in table for value in group]
@@ -812,7 +816,10 @@ def judged(values: list[list[float | None]], **others: list[list[float | None]])
         scores
     )
     report = Report()
-    recipe = SimpleNamespace(training=SimpleNamespace(max_completion_length=8, num_generations=2))
+    recipe = SimpleNamespace(
+        training=SimpleNamespace(max_completion_length=8, num_generations=2),
+        script=SimpleNamespace(dynamic_sampling=dynamic_sampling),
+    )
     signal.judge(
         report,
         recipe,
@@ -822,6 +829,19 @@ def judged(values: list[list[float | None]], **others: list[list[float | None]])
         scores,
     )
     return report
+
+
+def test_what_dynamic_sampling_costs_is_told_from_the_share_of_groups_with_spread():
+    half = [[0.0, 1.0], [1.0, 1.0]]
+    report = judged(half, {"max_rounds": 3})
+    # 1 + 1/2 + 1/4 batches; 1 - 1/8 of the groups
+    message = found(report, "ok")["signal.rounds"]
+    assert "1.8 times" in message and "88%" in message
+    # The reward that is named decides, not the sum.
+    flat = {"other": [[0.0, 0.0], [0.0, 0.0]]}
+    report = judged(half, {"max_rounds": 3, "reward": "other"}, **flat)
+    assert "3.0 times" in found(report, "error")["signal.rounds"]
+    assert "signal.rounds" not in found(judged(half), "ok")
 
 
 def test_the_verdict_names_the_share_of_groups_without_spread():

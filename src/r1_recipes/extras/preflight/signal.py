@@ -18,6 +18,7 @@ from r1_recipes.extras.preflight.findings import OK, WARNING, Report, graded, sp
 from r1_recipes.models.agent import agent
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe import Recipe
+from r1_recipes.recipe.types import GRPORecipe
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -160,7 +161,7 @@ class _Batches:
 
 def judge(
     report: Report,
-    recipe: Recipe,
+    recipe: GRPORecipe,
     fmt: ResponseFormat,
     rewards: Rewards,
     sampled: Sequence[Sampled],
@@ -199,6 +200,8 @@ def judge(
     if not by_reward.empty:
         lowest, highest = low[by_reward.index].min(axis=1), high[by_reward.index].max(axis=1)
         _check_spread(report, ~varied["sum"], lowest, highest)  # a sum not judged is 0 to TRL
+    if settings := recipe.script.dynamic_sampling:
+        _check_rounds(report, settings["max_rounds"], share[settings.get("reward") or "sum"])
 
 
 def _check_truncation(report: Report, limit: int, cut: int, count: int) -> None:
@@ -229,6 +232,19 @@ def _check_spread(report: Report, flat: Series, lowest: Series, highest: Series)
             code, rewards, advice = saturated, f"no spread, {same} of them all {value}", remedy
     message = f"{count} of {groups} groups ({count / groups:.0%}) have {rewards}"
     report.add(level, f"signal.{code}", f"{message}: GRPO has nothing to compare; {advice}")
+
+
+def _check_rounds(report: Report, rounds: int, spread: float) -> None:
+    """Report what dynamic sampling costs with this share of groups that have spread, if each
+    further round samples as many groups as are missing.
+    """
+    flat = 1 - spread
+    sampled, filled = sum(flat**earlier for earlier in range(rounds)), 1 - flat**rounds
+    message = (
+        f"dynamic_sampling samples {sampled:.1f} times a batch in up to {rounds} rounds, after "
+        f"which {filled:.0%} of its groups have spread"
+    )
+    report.add(graded(1 - filled, vain=1.0, doubtful=0.5), "signal.rounds", message)
 
 
 def _show_examples(

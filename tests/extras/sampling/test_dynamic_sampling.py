@@ -21,7 +21,7 @@ pytest.importorskip("trl")
 import torch
 
 from r1_recipes import grpo
-from r1_recipes.training.dynamic_sampling import (
+from r1_recipes.extras.sampling.dynamic import (
     DynamicSamplingGRPOTrainer,
     PromptOrder,
     PromptOrderSampler,
