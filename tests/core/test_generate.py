@@ -379,7 +379,7 @@ def test_rows_of_a_server_that_writes_rubbish_fail_and_the_others_do_not(
 def test_a_server_that_refuses_everything_does_not_use_the_rows_up(
     recipe, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr("r1_recipes.completions.openai.PATIENCE", 3)
+    monkeypatch.setattr("r1_recipes.completions.openai.MAX_FAILURES_IN_A_ROW", 3)
     refusing = True
     with chat_server(lambda body, before: 400 if refusing else reply("fine")) as (url, _):
         monkeypatch.setenv("OPENAI_BASE_URL", url)
@@ -556,5 +556,5 @@ def test_a_judge_needs_an_address_before_anything_is_generated(
             ]
         )
     assert ended.value.code == 2
-    assert "OPENAI_BASE_URL: must be a server's address" in capsys.readouterr().err
+    assert "OPENAI_BASE_URL: must start with" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()

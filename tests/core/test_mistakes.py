@@ -218,7 +218,7 @@ MISTAKES = [
         {"mapper": f"{OWN}:NotHere"},
         r"must be a subclass of r1_recipes\.data\.Mapper.* Fix: class NAME\(Mapper\)",
     ),
-    ({"mapper": "./mine.py"}, r"named with a colon: \./mine\.py:NAME\."),
+    ({"mapper": "./mine.py"}, r"write a colon: \./mine\.py:NAME\."),
     (
         {"reward_funcs": [f"{OWN}:narrow"]},
         r"narrow\(\) got an unexpected keyword.*\. Fix: end its parameters with \*\*columns",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from r1_recipes.common.chat_client import PATIENCE, ChatServer, Reply
+from r1_recipes.common.chat_client import MAX_FAILURES_IN_A_ROW, ChatServer, Reply
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.completions.types import (
     Completion,
@@ -100,7 +100,7 @@ class OpenAIBackend:
             temperatures_of(sampling_plans),
             self._settings.generation_batch_size,
         )
-        rows = _Rows(len(temperatures), max(PATIENCE, at_once), self._completion, sink)
+        rows = _Rows(len(temperatures), max(MAX_FAILURES_IN_A_ROW, at_once), self._completion, sink)
         step = max(1, _SLICE * at_once // len(temperatures))
         for begin in range(0, len(requests), step):
             for temperature in dict.fromkeys(temperatures):

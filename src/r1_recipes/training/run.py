@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from r1_recipes.common import extras, processes
 from r1_recipes.common.console import reported_errors, typed
 from r1_recipes.common.errors import RecipeError, StoppedTogether
-from r1_recipes.common.files import disk_fault
+from r1_recipes.common.files import disk_problem
 from r1_recipes.models.engine import check_room, dimensions, fit_engine
 from r1_recipes.models.smoke import is_temporary
 from r1_recipes.models.tokenizer import load_processor, load_tokenizer
@@ -57,7 +57,7 @@ def run_recipe(argv: Sequence[str] | None, method: str, build_trainer: BuildTrai
             train(run, trainer)
             weights.save(run, trainer, opening)
         except Exception as error:
-            if fault := disk_fault(error, run.output_dir):
+            if fault := disk_problem(error, run.output_dir):
                 raise RecipeError(
                     f"output_dir {run.output_dir}: {fault}. Fix: make room; the same command "
                     f"goes on from the newest whole checkpoint, "

@@ -268,11 +268,11 @@ LEVELS = "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}]\n" for i in range(1
 @pytest.mark.parametrize(
     "text, said",
     [
-        (BOMB, "with its aliases filled in"),
-        (MERGES, "with its aliases filled in"),
-        (LEVELS, "with its aliases filled in"),
-        ("a: &a [*a]\n", "with its aliases filled in"),
-        ("a: &a {b: *a}\n", "with its aliases filled in"),
+        (BOMB, "through YAML aliases"),
+        (MERGES, "through YAML aliases"),
+        (LEVELS, "through YAML aliases"),
+        ("a: &a [*a]\n", "through YAML aliases"),
+        ("a: &a {b: *a}\n", "through YAML aliases"),
         ("a: " + "1" * 5000, "not valid YAML: ValueError: Exceeds the limit"),
         ("a: 0x" + "f" * 5000, "not valid YAML: ValueError: Exceeds the limit"),
         ("a: " + "1" + ":1" * 200_000, "not valid YAML: ValueError: a number of 400001 characters"),
@@ -285,7 +285,7 @@ LEVELS = "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}]\n" for i in range(1
         ("a: !!map [b]\n", "not valid YAML: "),
         ("a: !!python/object/apply:os.system [id]\n", "could not determine a constructor"),
         ("? [a]\n: 1\n", "unhashable key"),
-        ("a: " + "x" * 1_000_001, "1000004 bytes; a recipe has at most 1000000"),
+        ("a: " + "x" * 1_000_001, "1000004 bytes, but a recipe may have at most 1000000"),
     ],
 )
 def test_a_file_that_stands_for_more_than_a_machine_holds_is_refused(tmp_path, text, said):
@@ -330,8 +330,8 @@ def test_an_unknown_key_names_file_key_and_the_nearest(write):
 
 def test_a_repeated_key_is_refused(write):
     path = write("seed: 1\nseed: 2\n")
-    fails([path], path, "key 'seed' stands more than once, line 7")
-    fails([write("task_config: {train: 1, train: 2}\n")], "'train' stands more than once, line 6")
+    fails([path], path, "key 'seed' appears more than once, line 7")
+    fails([write("task_config: {train: 1, train: 2}\n")], "'train' appears more than once, line 6")
     assert load_recipe([write("seed: 1\nseed: 1\n")], "grpo").training.seed == 1, (
         "said twice is no contradiction"
     )
@@ -371,7 +371,7 @@ def test_a_repeated_key_is_refused(write):
             "cosine_max_len: long\nreward_weights: null",
             ["cosine_max_len: found 'long' (str); expected int"],
         ),
-        ("1: 2", ["key 1 is read as int"]),
+        ("1: 2", ["the key 1 as int"]),
         ("a: b: c", ["not valid YAML", "line 6"]),
     ],
 )

@@ -80,14 +80,14 @@ def test_a_pipe_in_the_run_folder_does_not_hang_a_start(
     pipe.parent.mkdir(parents=True)
     os.mkfifo(pipe)
     refused(write_recipe("sft"))
-    assert f"{name}: is no file but a pipe" in capsys.readouterr().err
+    assert f"{name}: is a pipe" in capsys.readouterr().err
     assert not run_dir.is_finished(tmp_path / "run")  # as pipeline asks before a start
 
 
 @pytest.mark.parametrize("mode", ["r", "rb", "wb", "ab", "a+b", "r+b"])
 def test_a_pipe_that_comes_after_the_start_is_not_waited_for(tmp_path: Path, mode: str) -> None:
     os.mkfifo(tmp_path / "metrics.jsonl")
-    with pytest.raises(RecipeError, match="is no file but a pipe"):
+    with pytest.raises(RecipeError, match="is a pipe"):
         open_unlinked(tmp_path / "metrics.jsonl", mode)
 
 
@@ -190,7 +190,7 @@ def test_the_run_folder_itself_and_its_checkpoints_may_be_links(
         start([write_recipe("sft")], "sft")
     assert {path.name for path in (disk / "run").iterdir()} >= {"_lock", "run.log", "run.json"}
     locks.hold(tmp_path / "run")
-    with pytest.raises(RecipeError, match="this process is writing"):  # by its real name, too
+    with pytest.raises(RecipeError, match="this process already writes"):  # by its real name, too
         locks.hold(disk / "run")
     locks.release(tmp_path / "run")
 

@@ -190,7 +190,7 @@ def test_a_second_ctrl_c_stops_at_once(
         grpo.main([path])
     assert ended.value.code == 130
     assert (
-        "stopped at once; the same command continues from the newest checkpoint"
+        "stopped at once. The same command resumes from the newest checkpoint"
         in capfd.readouterr().err
     )
     assert [folder.name for folder in (tmp_path / "run").glob("checkpoint-*")] == ["checkpoint-2"]

@@ -738,7 +738,7 @@ def test_an_unknown_reward_s_refusal_names_the_way_out(tmp_path, name, own):
     )
     with pytest.raises(
         RecipeError,
-        match=rf"reward_funcs: unknown reward '{name}'.* One of your own is named with a colon: "
+        match=rf"reward_funcs: unknown reward '{name}'.* write a colon: "
         rf"{own}\.$",
     ):
         load_recipe([str(path)], "grpo")
