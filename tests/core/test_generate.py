@@ -473,7 +473,7 @@ def _interrupt(recipe, tmp_path, monkeypatch, caplog):
     [
         ({"backend": "vllm"}, "vLLM is not installed"),
         ({"backend": "tgi"}, "unknown value 'tgi'"),
-        ({"temperature": 0}, "temperature: 0 gives 2 equal completions"),
+        ({"temperature": 0}, "temperature: 0 gives 2 identical completions"),
         ({"keep": {"correct": True}, "reward_funcs": None}, "need reward_funcs"),
         ({"backend": "openai"}, "OPENAI_BASE_URL: must be"),
         ({"keep": {"best": 1}}, "unknown"),
@@ -481,7 +481,7 @@ def _interrupt(recipe, tmp_path, monkeypatch, caplog):
         ({"prompt_template": "Solve."}, "{question}"),
         ({"top_p": 0}, "top_p: must be in (0, 1], got 0"),
         ({"repetition_penalty": 0}, "repetition_penalty: must be in (0, inf), got 0"),
-        ({"load_in_4bit": True}, "load_in_4bit: of no effect on generation"),
+        ({"load_in_4bit": True}, "load_in_4bit: no effect on generation"),
         ({"seed": "none"}, "seed"),
     ],
 )

@@ -119,7 +119,8 @@ def test_keys_for_questions_are_named(recipe: Callable[..., str]) -> None:
     worked = [{"question": "1+1?", "reasoning": "one more", "answer": "2"}]
     warnings = load_recipe([recipe(system_prompt="Be kind.", few_shot=worked)], "reward").warnings
     assert [one.partition(": ")[2] for one in warnings if "ignored" in one] == [
-        f"{key} is ignored: pairs are taken as they are" for key in ("system_prompt", "few_shot")
+        f"{key} is ignored, because pairs are used as they are"
+        for key in ("system_prompt", "few_shot")
     ]
 
 

@@ -113,9 +113,9 @@ def room_problem(recipe: Recipe, size: Dimensions, length: int | None) -> Shorta
 def check_room(where: str, short: Shortage | None) -> None:
     """Refuse an engine that certainly has no room; warn of one that may have none."""
     if short and short.certain:
-        raise RecipeError(f"{where} {short.said}")
+        raise RecipeError(f"{where} {short.message}")
     if short:
-        logger.warning("%s vLLM may not start: %s", where, short.said)
+        logger.warning("%s vLLM may not start: %s", where, short.message)
 
 
 def fit_engine(recipe: Recipe, size: Dimensions | None, *, pictures: bool) -> Shortage | None:

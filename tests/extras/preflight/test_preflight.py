@@ -508,7 +508,7 @@ def test_groups_that_all_score_everything(recipe, silent_model):
         (
             {"num_generations": 3},
             1,
-            "gradient_accumulation_steps: must make the batch a multiple of 4 "
+            "gradient_accumulation_steps: the batch must be a multiple of 4 "
             "(per_device_train_batch_size 4 x 1 processes) and of "
             "num_generations 3, got 4. Fix: gradient_accumulation_steps: 3, or num_generations: 2",
         ),
@@ -1065,7 +1065,7 @@ def test_brief_says_the_verdicts_alone(recipe, silent_model, capsys):
     "argv, message",
     [
         (["nowhere.yaml"], "no such recipe file"),
-        (["RECIPE", "--max_completion_lenght", "3"], "Nearest: max_completion_length"),
+        (["RECIPE", "--max_completion_lenght", "3"], "Did you mean max_completion_length?"),
         (["RECIPE", "--reward_funcs", "acuracy"], "Did you mean 'accuracy'"),
     ],
 )
