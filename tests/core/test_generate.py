@@ -122,16 +122,16 @@ def test_a_second_call_generates_nothing(recipe, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"system_prompt": "Think."}, "system_prompt was '', is 'Think.'"),
+        ({"system_prompt": "Think."}, "system_prompt: '' then, 'Think.' now"),
         (
             {"max_samples": 5},
             "holds completions of other rows, settings or weights than today's (row 5)",
         ),
-        ({"temperature": 0.5}, "temperature was None, is 0.5"),
-        ({"num_generations": 3}, "num_generations was 2, is 3"),
-        ({"max_completion_length": 9}, "max_completion_length was 8, is 9"),
-        ({"top_p": 0.9}, "top_p was None, is 0.9"),
-        ({"prefill": "<think>"}, "prefill was None, is '<think>'"),
+        ({"temperature": 0.5}, "temperature: None then, 0.5 now"),
+        ({"num_generations": 3}, "num_generations: 2 then, 3 now"),
+        ({"max_completion_length": 9}, "max_completion_length: 8 then, 9 now"),
+        ({"top_p": 0.9}, "top_p: None then, 0.9 now"),
+        ({"prefill": "<think>"}, "prefill: None then, '<think>' now"),
         ({"few_shot": [{"question": "1?", "reasoning": "1", "answer": "1"}]}, "few_shot was None"),
     ],
 )

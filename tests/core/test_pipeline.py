@@ -298,8 +298,8 @@ def test_a_pipeline_trains_generates_judges_and_remembers(tiny, tmp_path, in_pro
     # Another seed in the same folder would mix two experiments.
     with pytest.raises(
         RecipeError,
-        match=r"first holds the sft run of recipe 'first', finished, with other settings: seed was "
-        r"1, is 2",
+        match=r"first already holds a finished sft run of recipe 'first' with different settings \(seed: "
+        r"1 then, 2 now\)",
     ):
         pipeline.run_pipeline(tiny, moved, seed=2)
     # So would a stage whose start was made again.
