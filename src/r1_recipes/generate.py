@@ -84,7 +84,7 @@ def generate(run: Run, store: ShardStore) -> None:
     if not processes.is_main_process():
         return
     store.reload()
-    store.check_whole(len(rows))
+    store.check_complete(len(rows))
     if store.failed:
         first = next(record["error"] for record in store if record["error"])
         logger.warning(

@@ -125,7 +125,7 @@ def test_a_second_call_generates_nothing(recipe, tmp_path, monkeypatch):
         ({"system_prompt": "Think."}, "system_prompt: '' then, 'Think.' now"),
         (
             {"max_samples": 5},
-            "holds completions of other rows, settings or weights than today's (row 5)",
+            "holds completions of other rows, settings or weights than this run's (row 5)",
         ),
         ({"temperature": 0.5}, "temperature: None then, 0.5 now"),
         ({"num_generations": 3}, "num_generations: 2 then, 3 now"),
@@ -169,7 +169,7 @@ def test_other_weights_or_golds_under_the_same_name_are_noticed(
     with pytest.raises(SystemExit):
         generate.main([path])
     assert (
-        "holds completions of other rows, settings or weights than today's (row 0)"
+        "holds completions of other rows, settings or weights than this run's (row 0)"
         in capsys.readouterr().err
     )
     shutil.copy(sums, data)
@@ -391,7 +391,7 @@ def test_a_server_that_refuses_everything_does_not_use_the_rows_up(
         error = capsys.readouterr().err
         assert (
             stopped.value.code == 2
-            and "3 rows failed one after the other" in error
+            and "3 rows failed in a row" in error
             and "BadRequestError" in error
         )
         assert stored(tmp_path / "run") == []

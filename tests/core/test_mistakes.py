@@ -328,7 +328,7 @@ MISTAKES = [
     ),
     (
         {"chat_template_kwargs": {"enable_thinkin": True}},
-        r"reads no such variable\. Fix: leave it out",
+        r"has no variable with this name\. Fix: remove it",
     ),
     (
         {"system_prompt": "Think in <think>, answer in \\boxed{}."},

@@ -651,8 +651,8 @@ def test_a_prefill_against_the_template_is_an_error_and_its_own_again_is_not(
     model = model_with_template(tiny_model, tmp_path / "distill", OPENS_THINK)
     with pytest.raises(
         RecipeError,
-        match=r"prefill: the chat template of .* already opens the turn with '<think>\\n'; leave "
-        r"prefill out",
+        match=r"prefill: the chat template of .* already opens the assistant's turn with '<think>\\n'\. Fix: remove "
+        r"prefill",
     ):
         load_tokenizer(
             loaded(write_recipe("grpo", model_name_or_path=model, prefill="Well.\n<think>"))
@@ -728,11 +728,12 @@ def test_an_answer_goes_on_from_the_generation_prompt(
         "%}Assistant:{% endif", "%}Assistant:{{ ' ' }}{% endif"
     )
     with pytest.raises(
-        RecipeError, match="ends a prompt in ' ', and has other tokens there once an answer follows"
+        RecipeError,
+        match="ends a prompt in ' ', but writes other tokens there when an answer follows",
     ):
         load_with(response_format="r1_zero", chat_template=lone)
     with pytest.raises(
-        RecipeError, match="Fix: begin prefill as the template begins a turn"
+        RecipeError, match="Fix: start prefill as the template starts the turn"
     ):  # there a turn begins with a space
         load_with(response_format="r1_zero", prefill="So.\n<think>")
     load_with(response_format="r1_zero", prefill=" So.\n<think>")
@@ -772,7 +773,8 @@ def test_a_chat_template_as_text_and_as_a_file(
         tokenizer, _ = load_tokenizer(loaded(write_recipe("grpo", chat_template=given)))
         assert tokenizer.chat_template == template
     with pytest.raises(
-        RecipeError, match=r"chat_template: '.*chta\.jinja' is neither Jinja text nor a file"
+        RecipeError,
+        match=r"chat_template: must be Jinja text or a readable file, got '.*chta\.jinja'",
     ):
         load_tokenizer(loaded(write_recipe("grpo", chat_template=str(tmp_path / "chta.jinja"))))
 
