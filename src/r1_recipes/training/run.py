@@ -19,7 +19,7 @@ from r1_recipes.models.engine import check_room, dimensions, fit_engine
 from r1_recipes.models.smoke import is_temporary
 from r1_recipes.models.tokenizer import load_processor, load_tokenizer
 from r1_recipes.prompts.formats import ResponseFormat
-from r1_recipes.prompts.served_template import asked_with
+from r1_recipes.prompts.served_template import prompt_prefix
 from r1_recipes.recipe import Recipe
 from r1_recipes.recipe.types import namespace_value
 from r1_recipes.runs.run_dir import Run
@@ -47,7 +47,7 @@ def run_recipe(argv: Sequence[str] | None, method: str, build_trainer: BuildTrai
         rows = load_splits(run.recipe, fmt, tokenizer)
         # A reward model reads conversations as they are.
         opening = (
-            {} if method == "reward" else asked_with(fmt, rows.train, run.recipe.script.few_shot)
+            {} if method == "reward" else prompt_prefix(fmt, rows.train, run.recipe.script.few_shot)
         )
         arguments = trainer_arguments(run, tokenizer, rows, opening)
         with weights.loaded_whole(run.recipe):

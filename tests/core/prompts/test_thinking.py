@@ -109,7 +109,7 @@ def test_what_the_switch_says_is_rendered_and_every_format_reads_it_or_is_refuse
             read = found.parse(found.render_completion("2+2=4", "4"))
             assert (read.reasoning, read.answer, read.well_formed) == ("2+2=4", "4", True)
         # Whoever loads the saved checkpoint gets the same, and may still say otherwise.
-        served_template.serve(tokenizer, {})
+        served_template.set_served_template(tokenizer, {})
         tokenizer.save_pretrained(tmp_path / "saved")
         again = from_folder(tmp_path / "saved")
         assert (

@@ -1076,7 +1076,9 @@ def test_a_prompt_for_another_shape_than_the_format_reads(
     write, response_format, prompt, wanted, fits
 ):
     path = write(yaml.safe_dump({"response_format": response_format, "system_prompt": prompt}))
-    fix = f"response_format: {fits}" if fits else "a system_prompt that asks for what is wanted"
+    fix = (
+        f"response_format: {fits}" if fits else "a system_prompt that asks for the answer's format"
+    )
     found = (
         f"system_prompt: must ask for {wanted}, which rewards read (response_format "
         f"{response_format})"
