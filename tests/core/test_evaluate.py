@@ -225,11 +225,11 @@ def test_a_model_behind_a_server_is_judged_like_any_other(benchmark, tmp_path, c
         (
             {"temperature": 0, "num_samples": 0},
             ["--num_samples", "3"],
-            "temperature 0 gives 3 equal samples a row",
+            "temperature 0 gives 3 identical samples per row",
         ),
         ({"use_peft": True}, [], "use_peft: no effect"),
         ({"reward_funcs": ["acuracy"]}, [], "Did you mean 'accuracy'"),
-        ({}, ["--num_samples", "-1"], "--num_samples is 0 or more"),
+        ({}, ["--num_samples", "-1"], "--num_samples must be 0 or more"),
         ({}, [], "--model: missing"),
     ],
 )

@@ -143,7 +143,7 @@ MISTAKES = [
     ),
     (
         {"mapper": "prompt_solution", "prompt_column": "question", "solution_column": "question"},
-        r"accuracy can read none of the 8 golds .*answer_match",
+        r"accuracy cannot parse any of the 8 reference answers .*answer_match",
     ),
     ({"reward_funcs": []}, r"reward_funcs: missing\. Fix: name at least one of accuracy"),
     ({"reward_funcs": ["acuracy"]}, r"Did you mean 'accuracy'"),

@@ -112,7 +112,7 @@ def test_pairs_that_are_too_long_are_counted(recipe: Callable[..., str], tmp_pat
     reward.main(
         [recipe(max_steps=1, max_length=61, eval_strategy="no")]
     )  # a byte a token: two-digit sums are longer
-    assert "max_length 61 leaves out 7 of 12 pairs" in log_lines(tmp_path / "run")
+    assert "max_length 61 drops 7 of 12 pairs" in log_lines(tmp_path / "run")
 
 
 def test_keys_for_questions_are_named(recipe: Callable[..., str]) -> None:
@@ -127,8 +127,8 @@ def test_keys_for_questions_are_named(recipe: Callable[..., str]) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"max_length": 5, "eval_strategy": "no"}, "max_length: leaves no pair of 12, got 5"),
-        ({"use_peft": True}, r"use_peft: must be false, got true: .* Fix: unfrozen_parameters"),
+        ({"max_length": 5, "eval_strategy": "no"}, "max_length: 5 drops all 12 pairs"),
+        ({"use_peft": True}, r"use_peft: must be false, got true, .* Fix: unfrozen_parameters"),
         (
             {"mapper": "prompt_solution", "solution_column": "scores"},
             "dropped: no pair of a chosen and a rejected turn",

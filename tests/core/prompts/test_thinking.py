@@ -173,7 +173,7 @@ def test_a_system_prompt_that_the_template_changes_is_refused(
     )
     with pytest.raises(
         RecipeError,
-        match=r"system_prompt: the chat template of .* writes another text\. Fix: system_prompt "
+        match=r"system_prompt: the chat template of .* changes this text\. Fix: a system_prompt "
         r"without /think",
     ):
         load_tokenizer(load_recipe([path], "grpo"))
