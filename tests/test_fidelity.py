@@ -11,7 +11,7 @@ import yaml
 from benchmarks.originals import DATA, place, states
 from r1_recipes.recipe.load import load_recipe
 from r1_recipes.recipe.types import namespace_value
-from r1_recipes.recipe.values import plain
+from r1_recipes.recipe.values import to_builtin
 from tests.conftest import RECIPES, REPOSITORY, method_of
 
 DOCUMENT = (REPOSITORY / "docs" / "fidelity.md").read_text(encoding="utf-8")
@@ -111,7 +111,7 @@ def test_what_stands_as_ours_is_what_the_recipe_resolves_to(name, monkeypatch):
     for row in sections()[name]:
         assert len(row) == 4 and VERDICT.fullmatch(row[3]), row
         for key, value in ours(row[2]):
-            found = plain(namespace_value(recipe, key))
+            found = to_builtin(namespace_value(recipe, key))
             if value == "…":
                 assert len(str(found)) > 60, f"{key} fits into the table"
             else:
@@ -177,7 +177,7 @@ def test_what_stands_as_theirs_is_the_original_s(name, monkeypatch):
             assert stated or by_release or path.endswith(".ipynb"), (
                 f"{setting}: {key}: does not name {path}:{line}"
             )
-            value, found = entry["theirs"], plain(namespace_value(resolved(name), key))
+            value, found = entry["theirs"], to_builtin(namespace_value(resolved(name), key))
             if isinstance(value, int | float) and value not in (0, False, True):
                 assert states(spelled(theirs), value), (
                     f"{setting}: {key}: {value} is not in {theirs!r}"

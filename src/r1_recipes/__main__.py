@@ -1,4 +1,4 @@
-"""``r1-recipes COMMAND …``, or ``python -m r1_recipes COMMAND …``: every command by its name."""
+"""Run any command: ``r1-recipes COMMAND …``, or ``python -m r1_recipes COMMAND …``."""
 
 import itertools
 import re
@@ -19,20 +19,20 @@ _CORE = {
     "distill": "train on a teacher's distribution",
     "reward": "train a reward model on pairs of answers",
     "generate": "make a data set from a model's answers",
-    "evaluate": "judge checkpoints on rows held out",
-    "pipeline": "several recipes in a row, and one table",
+    "evaluate": "measure the accuracy of models on held-out rows",
+    "pipeline": "run several recipes in a row and print one table",
     "adapters": "merge a run's adapters into its model",
     "vllm_server": "serve a recipe's model for GRPO",
 }
 
 
 def commands() -> dict[str, tuple[str, str]]:
-    """Every command: the module that runs it, and what it does."""
+    """Return every command with the module that runs it and what it does."""
     core = {name: (f"r1_recipes.{name}", meaning) for name, meaning in _CORE.items()}
     return core | extras.installed()["command"]
 
 
-_MEANT = {
+_SYNONYMS = {
     "train": "grpo",
     "finetune": "sft",
     "eval": "evaluate",
@@ -43,15 +43,16 @@ _MEANT = {
 
 
 def main() -> None:
-    """Run a command, list the commands or what is shipped; exit with 2 if there is none of that
-    name.
+    """Run a command, list the commands, or list and print shipped recipes.
+
+    Exit with 2 if the command does not exist.
     """
     name, *words = sys.argv[1:] or ["--help"]
     with console.reported_errors():
-        known = commands()
-    if name in known:
+        available = commands()
+    if name in available:
         del sys.argv[1]
-        runpy.run_module(known[name][0], run_name="__main__", alter_sys=True)
+        runpy.run_module(available[name][0], run_name="__main__", alter_sys=True)
         return
     with console.reported_errors():
         if name == "recipes":
@@ -61,25 +62,27 @@ def main() -> None:
         elif name in ("-h", "--help"):
             console.say(_usage())
         else:
-            names = [*known, "recipes"]
+            names = [*available, "recipes"]
             meant: str | None
             if name.endswith((".yaml", ".yml")):
                 meant = f"grpo {name}"
             else:
-                meant = _MEANT.get(name.lower()) or next(iter(nearest(name.lower(), names)), None)
+                meant = _SYNONYMS.get(name.lower()) or next(
+                    iter(nearest(name.lower(), names)), None
+                )
             hint = f" Did you mean r1-recipes {meant}?" if meant else ""
             raise RecipeError(
-                f"unknown command {name!r}.{hint} Available: {', '.join(names)}; r1-recipes "
-                f"--help says what each does."
+                f"unknown command {name!r}.{hint} Available: {', '.join(names)}. For help: "
+                f"r1-recipes --help"
             )
 
 
 def run_extra(name: str, argv: Sequence[str] | None = None) -> None:
-    """Run an extra's command, which ``python -m r1_recipes.NAME`` asks for."""
+    """Run the command of an extra, for ``python -m r1_recipes.NAME``."""
     with console.reported_errors():
         command = extras.installed()["command"].get(name)
         if command is None:
-            fix = "Fix: install the whole of r1-recipes"
+            fix = "Fix: install all of r1-recipes"
             raise RecipeError(f"{name}: needs the extra {name!r}, which is not installed. {fix}")
     extras.load(f"{command[0]}.__main__").main(argv)
 
@@ -89,9 +92,10 @@ def _usage() -> str:
     usage = (
         "usage: r1-recipes COMMAND RECIPE [--key value ...]      or: python -m r1_recipes.COMMAND"
     )
-    more = "  recipes        list the recipes that are shipped; recipes NAME prints one"
+    more = "  recipes        list the shipped recipes; recipes NAME prints one of them"
     return (
-        f"{usage}\n\n{lines}\n{more}\n\nEach says more with --help; docs/recipes.md has every key."
+        f"{usage}\n\n{lines}\n{more}\n\nEvery command explains itself with --help. "
+        "docs/recipes.md has every key."
     )
 
 
@@ -107,7 +111,7 @@ def _recipes(name: Path | None = None) -> str:
 
 
 def _title(path: Path) -> str:
-    """Return the first sentence of a file's header, which may go over several lines."""
+    """Return the first sentence of a file's header, which may span several lines."""
     lines = [line.strip("# ") for line in path.read_text(encoding="utf-8").splitlines()]
     header = " ".join(itertools.takewhile(bool, lines))
     return re.split(r"(?<=[.])(?<!\bDr[.])\s+(?=[A-Z])", header)[0]

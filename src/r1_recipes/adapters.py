@@ -1,5 +1,4 @@
-"""LoRA adapters merged into the model that they were trained on, so that any server or framework
-can load the result.
+"""Merge LoRA adapters into their base model, so that any server or framework can load it.
 
 ``python -m r1_recipes.adapters outputs/NAME``
 """
@@ -16,12 +15,17 @@ from r1_recipes.runs.run_dir import check_links
 
 
 def merge(run: Path) -> Path:
-    """Write the base model with the adapters of a run or checkpoint added to its weights to ``run /
-    "merged"``; return that folder.
+    """Merge the adapters of a run or checkpoint into the base model.
 
-    The sum is taken in fp32, in main memory (4 bytes per parameter), and rounded once, to the type
-    of the base model's checkpoint. A base model that was trained over in 4 or 8 bits (QLoRA) is
-    read in its own precision: the adapters then meet slightly other weights.
+    The weights are added in fp32, in main memory (4 bytes per parameter), and rounded once to the
+    type of the base model's checkpoint. A base model that was quantized to 4 or 8 bits for training
+    (QLoRA) is read in its own precision, so its weights differ slightly from those of training.
+
+    Returns:
+        The folder ``run / "merged"``.
+
+    Raises:
+        RecipeError: The folder has no adapters, or they do not fit the base model.
     """
     import torch
     from peft import PeftConfig, PeftModel
@@ -29,36 +33,39 @@ def merge(run: Path) -> Path:
 
     check_links(run)
     named = None
-    asks = {
-        "trust_remote_code": False
-    }  # without it Transformers asks on the terminal, and runs a model's code after a "y"
+    # Without it, Transformers asks on the terminal, and runs the model's code after a "y".
+    options = {"trust_remote_code": False}
     try:
         config = PeftConfig.from_pretrained(run)
         named, revision = config.base_model_name_or_path, config.revision or "main"
-        dtype = AutoConfig.from_pretrained(named, revision=revision, **asks).dtype or torch.float32
+        dtype = (
+            AutoConfig.from_pretrained(named, revision=revision, **options).dtype or torch.float32
+        )
         model = AutoModelForCausalLM.from_pretrained(
-            named, revision=revision, dtype=torch.float32, **asks
+            named, revision=revision, dtype=torch.float32, **options
         )
         adapted = PeftModel.from_pretrained(model, run)
-        # Once more for what PEFT then reports: it loads adapters of another depth without an error,
-        # and would merge a part of them.
+        # Load them again for PEFT's report. PEFT loads adapters of another depth without an error,
+        # and would merge only a part of them.
         loaded = adapted.load_adapter(run, "default")
-        if strangers := [*loaded.unexpected_keys, *loaded.missing_keys]:
-            raise ValueError(f"{len(strangers)} weights are in one of them alone: {strangers[0]} …")
+        if foreign_keys := [*loaded.unexpected_keys, *loaded.missing_keys]:
+            raise ValueError(
+                f"{len(foreign_keys)} weights exist in only one of them: {foreign_keys[0]} …"
+            )
         merged = adapted.merge_and_unload(safe_merge=True).to(dtype)
-    # No adapters, a torn file, no such model, values that are not finite: the library says which.
+    # Adapters or model are missing or damaged, or not finite. The library's message says which.
     except Exception as error:
         raise RecipeError(
             f"{run}: the adapters cannot be merged into the base model {named!r}: "
             f"{first_line(error)} "
-            "Fix: name the one that they were trained on in adapter_config.json "
-            "(base_model_name_or_path), or give a checkpoint of the run"
+            "Fix: in adapter_config.json, set base_model_name_or_path to the model that they were "
+            "trained on, or give a checkpoint of the run"
         ) from error
     folder = run / "merged"
     with tempfile.TemporaryDirectory(dir=run, prefix=".merging-") as scratch:
         part = Path(scratch) / folder.name
         merged.save_pretrained(part)
-        AutoTokenizer.from_pretrained(run, **asks).save_pretrained(part)
+        AutoTokenizer.from_pretrained(run, **options).save_pretrained(part)
         if (run / "generation_config.json").is_file():
             shutil.copy(run / "generation_config.json", part)
         shutil.rmtree(folder, ignore_errors=True)
@@ -67,7 +74,7 @@ def merge(run: Path) -> Path:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command line; exit with 2 if the adapters cannot be merged."""
+    """Run the command line. Exit with 2 if the adapters cannot be merged."""
     parser = argparse.ArgumentParser(
         prog="python -m r1_recipes.adapters",
         description=__doc__.splitlines()[0],

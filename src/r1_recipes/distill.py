@@ -1,8 +1,9 @@
-"""``accelerate launch -q -m r1_recipes.distill recipes/NAME.yaml [--key value …]``: on-policy
-distillation with TRL's trainer.
+"""Train with on-policy distillation, one YAML per run.
 
-The student writes, the teacher says how likely each of its tokens should have been. For
-distillation by SFT on a teacher's completions see ``generate`` and ``sft``.
+``accelerate launch -q -m r1_recipes.distill recipes/NAME.yaml [--key value …]``
+
+The student generates, and the teacher gives the probability of each of its tokens. For
+distillation by SFT on a teacher's completions, see ``generate`` and ``sft``.
 """
 
 from collections.abc import Sequence
@@ -22,8 +23,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 def build_trainer(
     recipe: DistillRecipe, fmt: ResponseFormat, tokenizer: Any, arguments: dict[str, Any]
 ) -> Any:
-    """Return the trainer of TRL that ``distill_with`` names; a smoke run has no server and asks a
-    local teacher.
+    """Return the TRL trainer that ``distill_with`` names.
+
+    A smoke run has no server and uses a local teacher.
     """
     from r1_recipes.training.engine import engine_of  # heavy
 
@@ -44,17 +46,17 @@ def build_trainer(
         if arguments.pop("quantization_config"):
             raise RecipeError(
                 f"{recipe.path}: load_in_4bit and load_in_8bit: must be false for "
-                f"distill_with: gold, which lacks it"
+                f"distill_with: gold, which does not support them"
             )
     else:
         from trl import DistillationTrainer as Trainer  # heavy
     training = recipe.training
-    named = (
+    teacher_arguments = (
         training.teacher_model_name_or_path,
         recipe.script.hub,
         training.teacher_model_revision,
     )
-    teacher = model_path(*named, key="teacher_model_name_or_path")
+    teacher = model_path(*teacher_arguments, key="teacher_model_name_or_path")
     with engine_of(Trainer, training.seed):
         return Trainer(teacher_model=teacher, **arguments)
 

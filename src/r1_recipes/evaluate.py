@@ -1,11 +1,10 @@
-"""Accuracy of checkpoints on a recipe's held-out rows: several models on the same rows, greedy and
-sampled, with intervals.
+"""Measure the accuracy of models on a recipe's held-out rows, greedy and sampled, with intervals.
 
 ``python -m r1_recipes.evaluate recipes/NAME.yaml --model A --model B [--num_samples 4] [--backend
 vllm] [--output DIR]``
 
-Several processes (``accelerate launch``, ``torchrun``) share the rows out; the first judges all.
-What the numbers mean: docs/evaluation.md.
+Several processes (``accelerate launch``, ``torchrun``) share the rows, and the first one scores all
+completions. docs/evaluation.md explains the numbers.
 """
 
 import argparse
@@ -31,8 +30,10 @@ from r1_recipes.runs.run_dir import check_links
 
 
 def load_benchmark(argv: Sequence[str], *, asks: bool = False) -> Recipe:
-    """Load the recipe of a command line, path first: a benchmark, which says ``num_samples``, or a
-    GRPO recipe; any that ``asks``.
+    """Load the recipe of a command line, whose first word is the path.
+
+    It must be a benchmark (which has ``num_samples``) or a GRPO recipe. With ``asks``, any training
+    recipe is allowed.
     """
     keys = read_yaml(Path(argv[0]))
     method = "evaluate" if "num_samples" in keys else "grpo"
@@ -46,26 +47,28 @@ def load_benchmark(argv: Sequence[str], *, asks: bool = False) -> Recipe:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command; exit with status 2 if the recipe, its data or a model cannot be used."""
+    """Run the command line. Exit with 2 if the recipe, its data or a model cannot be used."""
     parser = argparse.ArgumentParser(
         prog="python -m r1_recipes.evaluate",
         description=__doc__.splitlines()[0],
+        epilog="Override any key of the recipe with --key value. --smoke tries the command in "
+        "seconds, with a tiny random model on a few rows.",
         allow_abbrev=False,
     )
     parser.add_argument(
         "recipe",
-        help="a benchmark, or a GRPO recipe; its test split, format, rewards and generation "
-        "settings are used",
+        help="a benchmark or a GRPO recipe, for its test split, format, rewards and generation "
+        "settings",
     )
     parser.add_argument(
         "--model",
         action="append",
-        help="path or id; give it again to compare (default: the recipe's own)",
+        help="path or id; repeat it to compare models (default: the recipe's model)",
     )
     parser.add_argument(
         "--num_samples",
         type=int,
-        help="sampled completions a row, 0: only greedy (default: the benchmark's, else 4)",
+        help="sampled completions per row; 0: only greedy (default: the benchmark's, else 4)",
     )
     parser.add_argument(
         "--batch_size",
@@ -73,27 +76,29 @@ def main(argv: Sequence[str] | None = None) -> None:
         help=f"completions generated at once (default: the benchmark's, else {BATCH_SIZE})",
     )
     parser.add_argument(
-        "--seed", type=int, help="of the sampling (default: the benchmark's, else 0)"
+        "--seed", type=int, help="seed of the sampling (default: the benchmark's, else 0)"
     )
     parser.add_argument(
         "--backend",
         choices=get_args(Backend),
-        help="who generates (default: the benchmark's, else transformers)",
+        help="what generates the completions (default: the benchmark's, else transformers)",
     )
     parser.add_argument(
         "--output",
         type=Path,
-        help="folder for every number (JSON) and completion (Parquet); goes on from what it holds",
+        help="folder for all numbers (JSON) and completions (Parquet); an interrupted evaluation "
+        "resumes from it",
     )
     parser.add_argument(
+        "--with_models",
         "--with-models",
         action="store_true",
-        help="let reward_models and match_judge judge too (OPENAI_BASE_URL)",
+        help="also score with reward_models and match_judge (OPENAI_BASE_URL)",
     )
     parser.add_argument(
         "--ask",
         metavar="QUESTION",
-        help="no evaluation: each model's answer to this question, side by side",
+        help="do not evaluate: print each model's answer to this question",
     )
     with console.reported_errors():
         options, overrides = parser.parse_known_args(argv)
@@ -102,7 +107,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         models = options.model or [recipe.model.model_name_or_path]
         if None in models:
             raise RecipeError(
-                f"--model: missing; {options.recipe} names none: a checkpoint's folder, or a hub id"
+                f"--model: missing, and {options.recipe} names no model. Fix: a checkpoint's "
+                "folder, or a hub id"
             )
         processes.connect(use_cpu=recipe.training.use_cpu)
         if options.ask is not None:
@@ -114,7 +120,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         rows, what = rows_to_judge(recipe)
         scores: list[Any] = []
         for number, name in enumerate(models, start=1):
-            # Two checkpoints may have one last name.
+            # Two checkpoints may have the same folder name.
             folder = options.output / f"{number}_{Path(name).name}" if options.output else None
             if folder:
                 refuse_link(folder)
@@ -130,12 +136,14 @@ def main(argv: Sequence[str] | None = None) -> None:
                     judged_on=what,
                 )
             )
-        if None not in scores:  # the first process has them
+        if None not in scores:  # only the first process has them
             _report(scores, options.output)
 
 
 def _sampling(recipe: Recipe, options: argparse.Namespace) -> Sampling:
-    """How to sample: as the command line says, else the benchmark, else as for training recipes."""
+    """Return how to sample: from the command line, the benchmark, or the defaults, in this
+    order.
+    """
     sampling = Sampling()
     if recipe.method == "evaluate":
         training, script = recipe.training, recipe.script
@@ -147,40 +155,39 @@ def _sampling(recipe: Recipe, options: argparse.Namespace) -> Sampling:
         sampling, **{name: value for name, value in typed.items() if value is not None}
     )
     if sampling.num_samples < 0 or sampling.batch_size < 1:
-        raise RecipeError("--num_samples is 0 or more, --batch_size 1 or more")
+        raise RecipeError("--num_samples must be 0 or more, and --batch_size 1 or more")
     if recipe.training.temperature == 0 and sampling.num_samples > 1:
         raise RecipeError(
-            f"--num_samples: temperature 0 gives {sampling.num_samples} equal samples a row; "
-            f"--num_samples 0, or sample"
+            f"--num_samples: temperature 0 gives {sampling.num_samples} identical samples per row. "
+            f"Fix: --num_samples 0, or a temperature above 0"
         )
     return sampling
 
 
 def _report(scores: Sequence[Scores], output: Path | None) -> None:
-    """Print the tables; with ``output``, keep them as ``results.md`` and every number behind them
-    as ``results.json``.
+    """Print the tables. With ``output``, write them to ``results.md`` and all numbers to
+    ``results.json``.
     """
     pairs = list(itertools.pairwise(scores))
-    parts = [markdown_table([(one.model, one, None) for one in scores], full=True)]
+    parts = [markdown_table([(score.model, score, None) for score in scores], full=True)]
     parts += [
-        difference_line(before, after, f"{after.model} over {before.model}", full=True)
+        difference_line(before, after, f"{after.model} compared with {before.model}", full=True)
         for before, after in pairs
     ]
     report = "\n\n".join([*parts, f"Judged on {scores[0].judged_on}."])
     console.say(report)
     if output:
-        entries = [_entry(one) for one in scores]
+        entries = [_entry(score) for score in scores]
         for entry, (before, after) in zip(entries[1:], pairs, strict=True):
             entry["difference"] = {"over": before.model, **differences(before, after)}
-        entries = json.loads(
-            json.dumps(entries), parse_constant=lambda infinity: None
-        )  # a single row's bounds: JSON has none
+        # The bounds of a single row are infinite, which JSON cannot write.
+        entries = json.loads(json.dumps(entries), parse_constant=lambda infinity: None)
         write_whole(output / "results.json", json.dumps(entries, indent=1, ensure_ascii=False))
         write_whole(output / "results.md", report + "\n")
 
 
 def _entry(scores: Scores) -> dict[str, Any]:
-    """One model's part of ``results.json``; intervals are ``[mean, low, high]``."""
+    """Return one model's part of ``results.json``. Intervals are ``[mean, low, high]``."""
     intervals = {
         name: mean_interval(getattr(scores, name))
         for name in (*COMPARED, "majority")

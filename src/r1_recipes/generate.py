@@ -1,9 +1,10 @@
-"""``python -m r1_recipes.generate recipes/NAME.yaml [--key value …]``: completions for a dataset,
-and of them a new dataset.
+"""Generate completions for a dataset, and select from them a new dataset.
 
-First every row's completions are written to shards; killed at any moment, the same command goes on.
-Then the recipe's ``keep`` rules select (rejection sampling), and what is left becomes
-``output_dir/dataset``. Started as several processes (``torchrun --nproc-per-node N -m
+``python -m r1_recipes.generate recipes/NAME.yaml [--key value …]``
+
+First, every row's completions are written to shards. After an interruption, the same command
+resumes. Then the recipe's ``keep`` rules select completions (rejection sampling), which become
+``output_dir/dataset``. With several processes (``torchrun --nproc-per-node N -m
 r1_recipes.generate …``), each completes every Nth row on its own device.
 """
 
@@ -24,15 +25,12 @@ from r1_recipes.runs import run_dir
 from r1_recipes.runs.run_dir import Run
 from r1_recipes.training.start import start
 
-logger = logging.getLogger(
-    "r1_recipes.generate"
-)  # under `python -m` this module is called __main__
+# With `python -m`, __name__ is "__main__".
+logger = logging.getLogger("r1_recipes.generate")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run a generation recipe; exit with status 2 if it cannot be used, 130 if the run
-    was stopped.
-    """
+    """Run a generation recipe. Exit with 2 if it cannot be used, with 130 if it was interrupted."""
     with console.reported_errors():
         run = start(argv, "generate")
         processes.connect(use_cpu=run.recipe.training.use_cpu)
@@ -41,14 +39,15 @@ def main(argv: Sequence[str] | None = None) -> None:
                 generate(run, store)
             except KeyboardInterrupt:
                 logger.warning(
-                    "stopped with %d rows stored; the same command goes on from there", len(store)
+                    "stopped with %d rows stored. The same command resumes from there", len(store)
                 )
                 raise SystemExit(130) from None
 
 
 def generate(run: Run, store: ShardStore) -> None:
-    """Write the completions that ``store`` does not hold yet, and on the main process the dataset
-    of what the rules keep.
+    """Generate the completions that ``store`` lacks.
+
+    On the main process, write the dataset that the ``keep`` rules select.
     """
     recipe: GenerateRecipe = run.recipe
     script, training = recipe.script, recipe.training
@@ -61,7 +60,7 @@ def generate(run: Run, store: ShardStore) -> None:
     again = store.failed if script.retry_failed else set()
     pending = [index for index in range(len(rows)) if index in again or index not in store.digests]
     logger.info(
-        "%d of %d rows are stored; %d to go", len(rows) - len(pending), len(rows), len(pending)
+        "%d of %d rows are stored, %d remain", len(rows) - len(pending), len(rows), len(pending)
     )
     dataset = run.output_dir / "dataset"
     if not pending and dataset.is_dir() and run_dir.is_done(recipe, run.output_dir):
@@ -69,33 +68,32 @@ def generate(run: Run, store: ShardStore) -> None:
             console.say(f"already done: {dataset}")
         return
     rewards = get_reward_funcs(script.reward_funcs, fmt, **recipe.reward_params)
-    # Before the completions: a missing package or evaluation set should not show after hours of
-    # generation.
+    # Build the selection first: a missing package or evaluation set should not show only after
+    # hours of generation.
     selection = _selection(recipe, store, fmt, rewards)
     run_dir.claim(run)
     if pending:
         backend = get_backend(recipe, tokenizer, script.backend, rows)
-        # A row that another process has stored already would make this start look like one that
-        # goes on
+        # Wait: a row that a faster process stores would make this start look like a resumed one.
         processes.wait()
-        own = pending[processes.rank() :: processes.world_size()]
-        _complete(backend, own, rows, digests, store, training)
+        share = pending[processes.rank() :: processes.world_size()]
+        _complete(backend, share, rows, digests, store, training)
         processes.wait()
     if not processes.is_main_process():
         return
     store.reload()
-    store.check_whole(len(rows))
+    store.check_complete(len(rows))
     if store.failed:
         first = next(record["error"] for record in store if record["error"])
         logger.warning(
-            "%d rows failed for good (--retry_failed true asks again); the first: %s",
+            "%d rows failed (--retry_failed true tries them again). The first error: %s",
             len(store.failed),
             first,
         )
-    if script.tools or script.environment:  # whose calls a column of answers would lose
-        said = f"episodes, with every turn and what the environment pays: {store.folder}"
+    if script.tools or script.environment:  # a column of answers would lose their tool calls
+        result = f"episodes, with all messages and the environment's rewards: {store.folder}"
     elif selection is None:
-        said = (
+        result = (
             f"completions: {store.folder} (the extra 'selection', which makes a dataset of them, "
             f"is not installed)"
         )
@@ -103,21 +101,24 @@ def generate(run: Run, store: ShardStore) -> None:
         extras.needed("selection", "keep").write_dataset(
             selection, dataset, recipe_settings=recipe.settings, title=recipe.name
         )
-        said = f"{selection.report.table()}\n\ndataset: {dataset}"
+        result = f"{selection.report.table()}\n\ndataset: {dataset}"
     run_dir.mark_finished(run.output_dir)
-    console.say(said)
+    console.say(result)
 
 
 def _selection(
     recipe: GenerateRecipe, store: ShardStore, fmt: ResponseFormat, rewards: Sequence[Callable]
 ) -> Any | None:
-    """What makes a dataset of the completions; ``None``: that extra is not installed."""
+    """Return the object that makes a dataset of the completions.
+
+    Return ``None`` if the extra ``selection`` is not installed.
+    """
     script = recipe.script
     part = extras.needed("selection", "keep") if script.keep else extras.part("selection")
     if part is None:
         return None
-    # A random model's answers pass no rule; a smoke run shows that the rules can be read, and
-    # writes everything.
+    # A random model's answers pass no rule. A smoke run proves that the rules can be parsed, and
+    # keeps everything.
     rules = part.KeepRules.parse(None if script.smoke else script.keep)
     return part.Selection(
         store, rules, fmt, rewards, recipe.training.reward_weights, hub=script.hub
@@ -139,14 +140,14 @@ def _complete(
 
         def store_row(index: int, completions: list[Completion], error: str | None) -> None:
             row = rows[index]
-            asked = {"question": row.pop("question"), "prompt": row.pop("prompt"), "columns": row}
-            made = [vars(completion) for completion in completions]
+            source = {"question": row.pop("question"), "prompt": row.pop("prompt"), "columns": row}
+            answers = [vars(completion) for completion in completions]
             store.append(
                 {
                     "index": index,
                     "digest": digests[index],
-                    **asked,
-                    "completions": made,
+                    **source,
+                    "completions": answers,
                     "error": error,
                 }
             )

@@ -1,5 +1,6 @@
-"""``accelerate launch -q -m r1_recipes.grpo recipes/NAME.yaml [--key value …]``: GRPO, one YAML a
-run.
+"""Train with GRPO, one YAML per run.
+
+``accelerate launch -q -m r1_recipes.grpo recipes/NAME.yaml [--key value …]``
 """
 
 from collections.abc import Callable, Sequence
@@ -37,17 +38,17 @@ def build_trainer(
         try_own_rewards(script.reward_funcs, rewards, arguments["train_dataset"], fmt, tokenizer)
     except RecipeError as error:
         if script.smoke and not is_local(script.dataset_name):
-            told = (
-                "a smoke run has the mapper's example rows, without the values of the data's "
+            reason = (
+                "a smoke run uses the mapper's example rows, which lack the values of the data's "
                 "other columns"
             )
             raise RecipeError(
-                f"{error} ({told}). Fix: preflight tries the reward on real rows"
+                f"{error} ({reason}). Fix: test the reward on real rows with preflight"
             ) from error
         raise
     _check_golds(recipe, rewards, arguments["train_dataset"])
     if any(map(compares_with_gold, rewards)):
-        verification.start()  # while the model is loaded
+        verification.start()  # workers start while the model loads
     tools, environments = agent(recipe, tokenizer)
     if tools or environments:
         arguments |= {
@@ -64,8 +65,9 @@ def build_trainer(
 
 
 def _check_golds(recipe: GRPORecipe, rewards: Sequence[Callable], rows: Any) -> None:
-    """Refuse rows without a gold that the rewards which compare with it can read; of some,
-    preflight tells.
+    """Refuse data if a reward cannot parse any of the reference answers that it compares with.
+
+    Preflight reports data with some unreadable reference answers.
     """
     if "solution" not in rows.column_names or recipe.script.smoke:
         return
@@ -73,12 +75,12 @@ def _check_golds(recipe: GRPORecipe, rewards: Sequence[Callable], rows: Any) -> 
     for name, reward in zip(recipe.script.reward_funcs, rewards, strict=True):
         readable = readable_golds(name, reward, sample) if compares_with_gold(reward) else {}
         if readable and not any(readable.values()):
-            found = (
-                f"{name} can read none of the {len(readable)} golds that were tried; the first "
-                f"is {sample['solution'][min(readable)]!r}"
+            problem = (
+                f"{name} cannot parse any of the {len(readable)} reference answers tested. The "
+                f"first is {sample['solution'][min(readable)]!r}"
             )
-            fix = "solution_column, or for golds in words reward_funcs: [answer_match]"
-            raise RecipeError(f"{recipe.path}: reward_funcs: {found}. Fix: {fix}")
+            fix = "solution_column, or reward_funcs: [answer_match] for answers in words"
+            raise RecipeError(f"{recipe.path}: reward_funcs: {problem}. Fix: {fix}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""``python -m r1_recipes.init``: the command of the extra of this name."""
+"""Run the extra ``init``: ``python -m r1_recipes.init``."""
 
 from collections.abc import Sequence
 

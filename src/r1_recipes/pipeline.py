@@ -1,9 +1,10 @@
-"""``python -m r1_recipes.pipeline recipes/pipelines/NAME.yaml``: several recipes, each starting
-where the last ended, and one table.
+"""Run several recipes in a row, each from the result of the last, and print one table.
 
-A pipeline file names stages (a method and a recipe each) and how the models that they leave are
-judged. Run again after an interruption, it goes on where it stopped. A GRPO stage that preflight
-advises against is not begun.
+``python -m r1_recipes.pipeline recipes/pipelines/NAME.yaml``
+
+A pipeline file lists stages (a method and a recipe each) and how their models are evaluated. After
+an interruption, the same command resumes. A GRPO stage does not start if preflight advises against
+it.
 """
 
 import argparse
@@ -39,17 +40,17 @@ _STAGE_ENVIRONMENT = {"TOKENIZERS_PARALLELISM": "false", "R1_RECIPES_STAGE": "1"
 
 @dataclass(frozen=True)
 class Stage:
-    """One row of the table: a recipe that ``method`` runs, or a ``model`` that is judged
-    as it is.
+    """One row of the table: a recipe that ``method`` runs, or a ``model`` that is evaluated as it
+    is.
     """
 
-    name: str  # unique; the folder of its judged completions
-    label: str  # what the table calls it
+    name: str  # unique; part of the folder name of its evaluated completions
+    label: str  # its name in the table
     recipe: str = ""
     method: str = ""
     model: str = ""
-    overrides: dict[str, Any] | None = None  # of the recipe's keys
-    says: str = ""  # shown while it runs
+    overrides: dict[str, Any] | None = None  # replace keys of the recipe
+    says: str = ""  # a note that is shown while the stage runs
 
     def __post_init__(self) -> None:
         if (
@@ -57,9 +58,7 @@ class Stage:
             or bool(self.recipe) != bool(self.method)
             or (self.model and self.overrides)
         ):
-            raise ValueError(
-                "must be either method and recipe, with or without overrides, or model"
-            )
+            raise ValueError("must have either method and recipe (and maybe overrides), or model")
         if self.method and self.method not in METHODS:
             raise ValueError(unknown_name("method", self.method, METHODS))
 
@@ -68,25 +67,24 @@ class Stage:
 class Preflight:
     """What preflight may spend before a GRPO stage."""
 
-    groups: int  # prompts to sample from, num_generations completions each
+    groups: int  # prompts to sample from, with num_generations completions each
     seconds: float
 
 
 @dataclass(frozen=True)
 class Pipeline:
     title: str
-    output_dir: str  # the folder that its recipes' own output_dir stand under
+    output_dir: str  # the output_dir of every recipe must be inside this folder
     stages: tuple[Stage, ...]
-    # GRPO recipe whose test split, format and generation settings the models are judged with
+    # A GRPO recipe. Models are evaluated with its test split, format and generation settings.
     judge: str
     problems: int
     num_samples: int  # sampled completions per problem
     seed: int = 1  # of every stage and of the sampling
-    compare: tuple[
-        tuple[str, str], ...
-    ] = ()  # stage names; the table is followed by the second's difference over the first
+    # Pairs of stage names. Below the table, the second of each pair is compared with the first.
+    compare: tuple[tuple[str, str], ...] = ()
     preflight: Preflight | None = None
-    note: str = ""  # below the table
+    note: str = ""  # printed below the table
 
     def __post_init__(self) -> None:
         if min(self.problems, self.num_samples) < 1:
@@ -102,37 +100,36 @@ class Pipeline:
             )
         if len(set(names)) < len(names) or not judged:
             raise ValueError(
-                f"stages: names must differ, and one stage at least must leave a model, got {names}"
+                f"stages: names must differ, and at least one stage must have a model, got {names}"
             )
-        if strange := [name for name in chain.from_iterable(self.compare) if name not in judged]:
-            raise ValueError("compare: " + unknown_name("stage with a model", strange[0], judged))
+        if unknown := [name for name in chain.from_iterable(self.compare) if name not in judged]:
+            raise ValueError("compare: " + unknown_name("stage with a model", unknown[0], judged))
 
 
 @dataclass(frozen=True)
 class Outcome:
-    scores: Scores | None = None  # of a model
-    yielded: dict[str, Any] | None = None  # ``yield.json`` of a data set
+    scores: Scores | None = None  # of the stage's model
+    yielded: dict[str, Any] | None = None  # ``yield.json`` of the stage's data set
 
 
 def read_pipeline(path: Path) -> Pipeline:
-    """Read a pipeline file; a RecipeError names the key that cannot be used."""
+    """Return a pipeline file's content. Raise RecipeError, which names the wrong key."""
     return from_mapping(Pipeline, read_yaml(path), str(path))
 
 
 def run_pipeline(
     path: Path, output_dir: Path | None = None, **changes: int | None
 ) -> dict[str, Outcome]:
-    """Run every stage, judge the models on the same held-out problems, and print the table; return
-    outcomes by stage name.
+    """Run every stage, evaluate the models on the same held-out problems, and print the table.
 
-    ``output_dir`` and ``changes`` (``problems``, ``num_samples``, ``seed``) are in place of the
-    file's own. A stage that ends with an error, and preflight that advises against one, ends the
-    pipeline with its exit status.
+    ``output_dir`` and ``changes`` (``problems``, ``num_samples``, ``seed``) replace the file's
+    values. Return the outcomes by stage name. If a stage ends with an error, or preflight advises
+    against it, the pipeline ends with its exit status.
     """
-    given: dict[str, Any] = {key: value for key, value in changes.items() if value is not None}
-    pipeline = replace(read_pipeline(path), **given)
+    replaced: dict[str, Any] = {key: value for key, value in changes.items() if value is not None}
+    pipeline = replace(read_pipeline(path), **replaced)
     output_dir = output_dir or Path(pipeline.output_dir)
-    # A recipe that cannot be read should not wait for the stages before it.
+    # Load all recipes first: a mistake in a late one should not wait for the earlier stages.
     recipes = [
         (stage, _load(pipeline, output_dir, stage)[0]) for stage in pipeline.stages if stage.recipe
     ]
@@ -172,7 +169,9 @@ def run_pipeline(
 
 
 def _write_pages(page: Any, trained: list[Path], output_dir: Path) -> list[Path]:
-    """The page of each run, again, now that its model is judged, and one of them all."""
+    """Write each run's page again, with its evaluation, and a page of all runs. Return the
+    pages.
+    """
     for folder in trained:
         page.refresh(folder)
     pages = [folder / page.REPORT_FILE for folder in trained]
@@ -193,7 +192,7 @@ def _run_stage(pipeline: Pipeline, output_dir: Path, stage: Stage) -> Outcome:
     else:
         if stage.method == "grpo" and pipeline.preflight:
             console.say(
-                f"--- preflight (all that it finds: python -m r1_recipes.preflight "
+                f"--- preflight (for all findings: python -m r1_recipes.preflight "
                 f"{shlex.join(masked_words(argv))})"
             )
             limits = [
@@ -210,13 +209,16 @@ def _run_stage(pipeline: Pipeline, output_dir: Path, stage: Stage) -> Outcome:
         return Outcome(_judge(pipeline, output_dir, stage, str(folder)))
     yielded = json.loads((folder / "dataset" / "yield.json").read_text(encoding="utf-8"))
     if not isinstance(yielded.get("completions"), dict):
-        raise RecipeError(f"{folder}: was made by an older version; remove it to make it again")
+        raise RecipeError(
+            f"{folder}: was written by an older version. Fix: delete it to generate it again"
+        )
     return Outcome(yielded=yielded)
 
 
 def _load(pipeline: Pipeline, output_dir: Path, stage: Stage) -> tuple[Recipe, list[str]]:
-    """Load a stage's recipe, with every path below the pipeline's folder moved to where this run
-    writes.
+    """Load a stage's recipe, and return it with its command line.
+
+    Paths inside the pipeline's folder are moved to ``output_dir``.
     """
     settings = read_yaml(Path(stage.recipe))
     before, after = (
@@ -232,8 +234,9 @@ def _load(pipeline: Pipeline, output_dir: Path, stage: Stage) -> tuple[Recipe, l
 
 
 def _subprocess(command: list[str]) -> None:
-    """Run a stage as a process of its own, which gives its memory back; it gets every request to
-    stop once, through this one.
+    """Run a stage in its own process, so that its memory is free afterwards.
+
+    Requests to stop reach it once, through this process.
     """
     process = processes.start_child(command, env=os.environ | _STAGE_ENVIRONMENT)
     with processes.handled_by(lambda number, frame: process.terminate()):
@@ -242,19 +245,19 @@ def _subprocess(command: list[str]) -> None:
         raise KeyboardInterrupt
     if status < 0:
         raise RecipeError(
-            f"{' '.join(command[1:4])} was ended by signal {-status} (9 usually means that "
-            f"memory ran out)"
+            f"{' '.join(command[1:4])} was ended by signal {-status} (9 usually means out of "
+            "memory)"
         )
     if status:
         raise SystemExit(status)
 
 
 def _judge(pipeline: Pipeline, output_dir: Path, stage: Stage, model: str) -> Scores:
-    """Score a model; completions of the same weights for the same judge are not generated twice."""
+    """Score a model. Completions of the same weights and the same judge are not generated twice."""
     recipe = load_recipe([pipeline.judge, "--model_name_or_path", model], "grpo")
     recipe.script.max_eval_samples = pipeline.problems
     rows, what = rows_to_judge(recipe)
-    # The judge as its file says it: what follows the machine would make it another one on the next.
+    # Hash the judge's file, not its loaded settings, which depend on the machine.
     samples, seed, weights = (
         pipeline.num_samples,
         pipeline.seed,
@@ -287,37 +290,39 @@ def _table(pipeline: Pipeline, outcomes: dict[str, Outcome]) -> str:
         )
     ]
     blocks += [
-        difference_line(scores[one], scores[other], f"{labels[other]} over {labels[one]}")
-        for one, other in pipeline.compare
+        difference_line(
+            scores[before], scores[after], f'"{labels[after]}" compared with "{labels[before]}"'
+        )
+        for before, after in pipeline.compare
     ]
-    what = next(iter(scores.values())).judged_on
+    judged_on = next(iter(scores.values())).judged_on
     judged = (
-        f"Judged on {what}, {pipeline.num_samples} sampled answer(s) each; seed {pipeline.seed}; "
-        f"in brackets: 95 % intervals."
+        f"Evaluated on {judged_on}, with {pipeline.num_samples} sampled answer(s) each and seed "
+        f"{pipeline.seed}. Brackets hold 95 % intervals."
     )
     return "\n\n".join([*blocks, f"{judged}\n{pipeline.note}".rstrip()])
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command line; exit with 2 if something needed is missing, with 130 if it
-    was stopped.
-    """
+    """Run the command line. Exit with 2 if something is missing, with 130 if it was interrupted."""
     parser = argparse.ArgumentParser(
         prog="python -m r1_recipes.pipeline",
         description=__doc__.splitlines()[0],
         allow_abbrev=False,
     )
     parser.add_argument("pipeline", type=Path, help="a file in recipes/pipelines")
+    parser.add_argument("--output_dir", type=Path, help="folder of the runs (default: the file's)")
     parser.add_argument(
-        "--output_dir", type=Path, help="where the runs go, in place of the file's own"
+        "--problems", type=int, help="held-out problems to evaluate on (default: the file's)"
     )
     parser.add_argument(
-        "--problems", type=int, help="held-out problems to judge, in place of the file's own"
+        "--num_samples", type=int, help="sampled answers per problem (default: the file's)"
     )
     parser.add_argument(
-        "--num_samples", type=int, help="sampled answers a problem, in place of the file's own"
+        "--seed",
+        type=int,
+        help="seed of every stage and of the sampling (default: the file's, else 1)",
     )
-    parser.add_argument("--seed", type=int, help="of every stage and of the sampling (default 1)")
     with console.reported_errors():
         options = vars(parser.parse_args(argv))
         console.set_up_logging(None)

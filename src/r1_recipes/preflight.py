@@ -1,4 +1,4 @@
-"""``python -m r1_recipes.preflight``: the command of the extra of this name."""
+"""Run the extra ``preflight``: ``python -m r1_recipes.preflight``."""
 
 from collections.abc import Sequence
 

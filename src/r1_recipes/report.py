@@ -1,4 +1,4 @@
-"""``python -m r1_recipes.report``: the command of the extra of this name."""
+"""Run the extra ``report``: ``python -m r1_recipes.report``."""
 
 from collections.abc import Sequence
 

@@ -1,5 +1,6 @@
-"""``accelerate launch -q -m r1_recipes.reward recipes/NAME.yaml [--key value …]``: a reward model
-from preference pairs, one YAML a run.
+"""Train a reward model on preference pairs, one YAML per run.
+
+``accelerate launch -q -m r1_recipes.reward recipes/NAME.yaml [--key value …]``
 """
 
 import logging
@@ -12,7 +13,7 @@ from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe.types import RewardRecipe
 from r1_recipes.training.run import run_recipe
 
-logger = logging.getLogger("r1_recipes.reward")  # under `python -m` this module is called __main__
+logger = logging.getLogger("r1_recipes.reward")  # with `python -m`, __name__ is __main__
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -22,28 +23,29 @@ def main(argv: Sequence[str] | None = None) -> None:
 def build_trainer(
     recipe: RewardRecipe, fmt: ResponseFormat, tokenizer: Any, arguments: dict[str, Any]
 ) -> Any:
-    """Return TRL's reward trainer. What it saves is a ``model`` for an entry of
-    ``reward_models``.
+    """Return TRL's reward trainer.
+
+    Its saved model can be the ``model`` of an entry of ``reward_models``.
     """
     from trl import RewardTrainer  # heavy
 
     training, rows = recipe.training, arguments["train_dataset"]
     if recipe.model.use_peft:
-        fix = "unfrozen_parameters, with 'score', to train a part of the weights"
+        fix = "unfrozen_parameters, including 'score', trains a part of the weights"
         raise RecipeError(
-            f"{recipe.path}: use_peft: must be false, got true: reward_models takes no "
+            f"{recipe.path}: use_peft: must be false, got true, because reward_models cannot load "
             f"adapters. Fix: {fix}"
         )
     check_targets(recipe, tokenizer, rows)
     trainer = RewardTrainer(**arguments)
     if not len(trainer.train_dataset):
         raise RecipeError(
-            f"{recipe.path}: max_length: leaves no pair of {len(rows)}, got "
-            f"{training.max_length}. Fix: a larger one"
+            f"{recipe.path}: max_length: {training.max_length} drops all {len(rows)} pairs. "
+            f"Fix: a larger max_length"
         )
-    if left_out := len(rows) - len(trainer.train_dataset):
+    if dropped := len(rows) - len(trainer.train_dataset):
         logger.warning(
-            "max_length %d leaves out %d of %d pairs", training.max_length, left_out, len(rows)
+            "max_length %d drops %d of %d pairs", training.max_length, dropped, len(rows)
         )
     return trainer
 

@@ -1,5 +1,6 @@
-"""``accelerate launch -q -m r1_recipes.sft recipes/NAME.yaml [--key value …]``: supervised
-fine-tuning, one YAML a run.
+"""Train with supervised fine-tuning (SFT), one YAML per run.
+
+``accelerate launch -q -m r1_recipes.sft recipes/NAME.yaml [--key value …]``
 """
 
 import logging
@@ -12,7 +13,7 @@ from r1_recipes.prompts import ResponseFormat
 from r1_recipes.recipe.types import SFTRecipe
 from r1_recipes.training.run import run_recipe
 
-logger = logging.getLogger("r1_recipes.sft")  # under `python -m` this module is called __main__
+logger = logging.getLogger("r1_recipes.sft")  # with `python -m`, __name__ is __main__
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -22,8 +23,10 @@ def main(argv: Sequence[str] | None = None) -> None:
 def build_trainer(
     recipe: SFTRecipe, fmt: ResponseFormat, tokenizer: Any, arguments: dict[str, Any]
 ) -> Any:
-    """Return TRL's SFT trainer; the token that the chat template ends a turn with becomes the
-    ``eos_token``: a base model's is another.
+    """Return TRL's SFT trainer.
+
+    The token that ends a turn in the chat template becomes the ``eos_token``. A base model's
+    tokenizer has another one.
     """
     from trl import SFTTrainer
 
@@ -34,8 +37,8 @@ def build_trainer(
     )
     if training.chat_template_path:
         raise RecipeError(
-            f"{recipe.path}: chat_template_path: write chat_template (Jinja text, or a "
-            f"file), which prefill and checks go by"
+            f"{recipe.path}: chat_template_path: is not supported, because prefill and checks read "
+            f"chat_template. Fix: chat_template, as Jinja text or a file"
         )
     if training.assistant_only_loss:
         train_template(tokenizer)
@@ -43,7 +46,8 @@ def build_trainer(
     end = turn_end(model, tokenizer, training.eos_token)
     if end != tokenizer.eos_token:
         logger.info(
-            "eos_token is %r, in which the chat template ends the assistant's turn; %s had %r",
+            "eos_token is %r, because the chat template ends the assistant's turn with it; %s "
+            "had %r",
             end,
             model,
             tokenizer.eos_token,
@@ -55,8 +59,9 @@ def build_trainer(
 
 
 def warn_about_cuts(trainer: Any) -> int:
-    """Log and return how many training examples fill ``max_length``: they were cut (or just fit),
-    and teach no end.
+    """Log and return how many training examples fill ``max_length``.
+
+    They were cut or just fit, so the model does not learn from them to stop.
     """
     import pyarrow.compute as pc
 
@@ -74,11 +79,11 @@ def warn_about_cuts(trainer: Any) -> int:
         total += len(lengths)
         cut += pc.sum(pc.greater_equal(lengths, training.max_length)).as_py() or 0
     if cut:
-        said = (
-            f"max_length {training.max_length} cuts up to {cut} of {total} examples, which then "
-            f"teach no end"
+        problem = (
+            f"max_length {training.max_length} cuts up to {cut} of {total} examples, so the model "
+            f"does not learn to stop from them"
         )
-        logger.warning("%s; raise it, or drop them with max_solution_tokens", said)
+        logger.warning("%s. Fix: raise it, or drop them with max_solution_tokens", problem)
     return cut
 
 

@@ -147,7 +147,7 @@ def test_what_cannot_be_merged_is_refused(trained: Path, tiny_model: Path, tmp_p
         )
         AutoModelForCausalLM.from_config(sized).save_pretrained(deep)
         with pytest.raises(
-            RecipeError, match=r"14 weights are in one of them alone: \S*layers\.[12]\.\S* …"
+            RecipeError, match=r"14 weights exist in only one of them: \S*layers\.[12]\.\S* …"
         ):
             adapters.merge(over(deep, broken, target_modules=suffixes))
     whole = (broken / "adapter_model.safetensors").read_bytes()

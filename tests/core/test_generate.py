@@ -122,16 +122,16 @@ def test_a_second_call_generates_nothing(recipe, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"system_prompt": "Think."}, "system_prompt was '', is 'Think.'"),
+        ({"system_prompt": "Think."}, "system_prompt: '' then, 'Think.' now"),
         (
             {"max_samples": 5},
-            "holds completions of other rows, settings or weights than today's (row 5)",
+            "holds completions of other rows, settings or weights than this run's (row 5)",
         ),
-        ({"temperature": 0.5}, "temperature was None, is 0.5"),
-        ({"num_generations": 3}, "num_generations was 2, is 3"),
-        ({"max_completion_length": 9}, "max_completion_length was 8, is 9"),
-        ({"top_p": 0.9}, "top_p was None, is 0.9"),
-        ({"prefill": "<think>"}, "prefill was None, is '<think>'"),
+        ({"temperature": 0.5}, "temperature: None then, 0.5 now"),
+        ({"num_generations": 3}, "num_generations: 2 then, 3 now"),
+        ({"max_completion_length": 9}, "max_completion_length: 8 then, 9 now"),
+        ({"top_p": 0.9}, "top_p: None then, 0.9 now"),
+        ({"prefill": "<think>"}, "prefill: None then, '<think>' now"),
         ({"few_shot": [{"question": "1?", "reasoning": "1", "answer": "1"}]}, "few_shot was None"),
     ],
 )
@@ -169,7 +169,7 @@ def test_other_weights_or_golds_under_the_same_name_are_noticed(
     with pytest.raises(SystemExit):
         generate.main([path])
     assert (
-        "holds completions of other rows, settings or weights than today's (row 0)"
+        "holds completions of other rows, settings or weights than this run's (row 0)"
         in capsys.readouterr().err
     )
     shutil.copy(sums, data)
@@ -379,7 +379,7 @@ def test_rows_of_a_server_that_writes_rubbish_fail_and_the_others_do_not(
 def test_a_server_that_refuses_everything_does_not_use_the_rows_up(
     recipe, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr("r1_recipes.completions.openai.PATIENCE", 3)
+    monkeypatch.setattr("r1_recipes.completions.openai.MAX_FAILURES_IN_A_ROW", 3)
     refusing = True
     with chat_server(lambda body, before: 400 if refusing else reply("fine")) as (url, _):
         monkeypatch.setenv("OPENAI_BASE_URL", url)
@@ -391,7 +391,7 @@ def test_a_server_that_refuses_everything_does_not_use_the_rows_up(
         error = capsys.readouterr().err
         assert (
             stopped.value.code == 2
-            and "3 rows failed one after the other" in error
+            and "3 rows failed in a row" in error
             and "BadRequestError" in error
         )
         assert stored(tmp_path / "run") == []
@@ -473,7 +473,7 @@ def _interrupt(recipe, tmp_path, monkeypatch, caplog):
     [
         ({"backend": "vllm"}, "vLLM is not installed"),
         ({"backend": "tgi"}, "unknown value 'tgi'"),
-        ({"temperature": 0}, "temperature: 0 gives 2 equal completions"),
+        ({"temperature": 0}, "temperature: 0 gives 2 identical completions"),
         ({"keep": {"correct": True}, "reward_funcs": None}, "need reward_funcs"),
         ({"backend": "openai"}, "OPENAI_BASE_URL: must be"),
         ({"keep": {"best": 1}}, "unknown"),
@@ -481,7 +481,7 @@ def _interrupt(recipe, tmp_path, monkeypatch, caplog):
         ({"prompt_template": "Solve."}, "{question}"),
         ({"top_p": 0}, "top_p: must be in (0, 1], got 0"),
         ({"repetition_penalty": 0}, "repetition_penalty: must be in (0, inf), got 0"),
-        ({"load_in_4bit": True}, "load_in_4bit: of no effect on generation"),
+        ({"load_in_4bit": True}, "load_in_4bit: no effect on generation"),
         ({"seed": "none"}, "seed"),
     ],
 )
@@ -556,5 +556,5 @@ def test_a_judge_needs_an_address_before_anything_is_generated(
             ]
         )
     assert ended.value.code == 2
-    assert "OPENAI_BASE_URL: must be a server's address" in capsys.readouterr().err
+    assert "OPENAI_BASE_URL: must start with" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()

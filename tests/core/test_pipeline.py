@@ -261,7 +261,7 @@ def test_a_pipeline_trains_generates_judges_and_remembers(tiny, tmp_path, in_pro
     assert (
         "last SFT over raw model: greedy" in report
         and "3 training rows (split 'train' of" in report
-        and "2 sampled answer(s) each; seed 1" in report
+        and "2 sampled answer(s) each and seed 1" in report
     )
     assert yaml.safe_load((moved / "last" / "recipe.yaml").read_text())["dataset_name"] == str(
         moved / "data" / "dataset"
@@ -298,8 +298,8 @@ def test_a_pipeline_trains_generates_judges_and_remembers(tiny, tmp_path, in_pro
     # Another seed in the same folder would mix two experiments.
     with pytest.raises(
         RecipeError,
-        match=r"first holds the sft run of recipe 'first', finished, with other settings: seed was "
-        r"1, is 2",
+        match=r"first already holds a finished sft run of recipe 'first' with different settings \(seed: "
+        r"1 then, 2 now\)",
     ):
         pipeline.run_pipeline(tiny, moved, seed=2)
     # So would a stage whose start was made again.
@@ -374,12 +374,12 @@ def test_a_pipeline_file_that_cannot_work_is_refused_by_name(tiny, change, messa
     "change, message",
     [
         ({"method": "sgt"}, "unknown method 'sgt'"),
-        ({"model": "x"}, "must be either method and recipe"),
+        ({"model": "x"}, "must have either method and recipe"),
         ({"labl": "x"}, "unknown key"),
         ({"overrides": "seed: 2"}, "overrides: must be a mapping, got 'seed: 2'"),
         (
             {"method": None, "recipe": None, "model": "x", "overrides": {"seed": 2}},
-            "must be either method and recipe",
+            "must have either method and recipe",
         ),
     ],
 )
@@ -403,9 +403,7 @@ def test_a_stage_that_fails_passes_its_status_on():
     with pytest.raises(SystemExit) as stopped:
         pipeline._subprocess([sys.executable, "-c", "raise SystemExit(7)"])
     assert stopped.value.code == 7
-    with pytest.raises(
-        RecipeError, match=r"ended by signal 9 \(9 usually means that memory ran out\)"
-    ):
+    with pytest.raises(RecipeError, match=r"ended by signal 9 \(9 usually means out of memory\)"):
         pipeline._subprocess([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"])
     with pytest.raises(KeyboardInterrupt):
         pipeline._subprocess([sys.executable, "-c", "raise SystemExit(130)"])

@@ -112,22 +112,23 @@ def test_pairs_that_are_too_long_are_counted(recipe: Callable[..., str], tmp_pat
     reward.main(
         [recipe(max_steps=1, max_length=61, eval_strategy="no")]
     )  # a byte a token: two-digit sums are longer
-    assert "max_length 61 leaves out 7 of 12 pairs" in log_lines(tmp_path / "run")
+    assert "max_length 61 drops 7 of 12 pairs" in log_lines(tmp_path / "run")
 
 
 def test_keys_for_questions_are_named(recipe: Callable[..., str]) -> None:
     worked = [{"question": "1+1?", "reasoning": "one more", "answer": "2"}]
     warnings = load_recipe([recipe(system_prompt="Be kind.", few_shot=worked)], "reward").warnings
     assert [one.partition(": ")[2] for one in warnings if "ignored" in one] == [
-        f"{key} is ignored: pairs are taken as they are" for key in ("system_prompt", "few_shot")
+        f"{key} is ignored, because pairs are used as they are"
+        for key in ("system_prompt", "few_shot")
     ]
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"max_length": 5, "eval_strategy": "no"}, "max_length: leaves no pair of 12, got 5"),
-        ({"use_peft": True}, r"use_peft: must be false, got true: .* Fix: unfrozen_parameters"),
+        ({"max_length": 5, "eval_strategy": "no"}, "max_length: 5 drops all 12 pairs"),
+        ({"use_peft": True}, r"use_peft: must be false, got true, .* Fix: unfrozen_parameters"),
         (
             {"mapper": "prompt_solution", "solution_column": "scores"},
             "dropped: no pair of a chosen and a rejected turn",

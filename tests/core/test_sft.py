@@ -624,7 +624,7 @@ def test_a_tokenizer_without_chatml_s_tokens_cannot_be_trained_on_chatml(
     assert f"{folder} has no chat template" in error
     assert "Fix: response_format: r1_zero (plain text, for base models)" in error
     assert (
-        "ends the assistant's turn in '<|im_end|>', which begins with no special token"
+        "ends the assistant's turn in '<|im_end|>', which does not start with a special token"
         in refused(
             capsys, write_recipe("sft", model_name_or_path=str(folder), chat_template=CHATML)
         )
@@ -642,13 +642,13 @@ OPEN_ENDED = (
     [
         (
             {"chat_template": OPEN_ENDED},
-            "ends the assistant's turn in '', which begins with no special token",
+            "ends the assistant's turn in '', which does not start with a special token",
         ),
         ({"eos_token": "<|endoftext|>"}, "ends a turn with, '<|im_end|>', got '<|endoftext|>'"),
         ({"eos_token": "a"}, "ends a turn with, '<|im_end|>', got 'a'"),
         (
             {"chat_template_path": "templates/chat.jinja"},
-            "chat_template_path: write chat_template (Jinja text, or a file)",
+            "chat_template_path: is not supported",
         ),
         (
             {
@@ -714,7 +714,7 @@ def test_a_prefill_that_merges_with_what_follows_is_refused(
     error = refused(
         capsys, write_recipe("sft", model_name_or_path=str(folder), prefill="Let me see.\n<think>")
     )
-    assert "ends a prompt in '>', and has other tokens there once an answer follows" in error
+    assert "ends a prompt in '>', but writes other tokens there when an answer follows" in error
     assert str(folder) in error and "end prefill in a line break" in error
     sft.main(
         [write_recipe("sft", model_name_or_path=str(folder), prefill="<think>\n", max_steps=1)]
@@ -755,7 +755,7 @@ def test_examples_that_are_cut_are_counted(
     }
     with caplog.at_level(logging.WARNING, "r1_recipes"):
         trainer, _ = built(write_recipe("sft", **data))
-    assert "max_length 200 cuts up to 2 of 3 examples, which then teach no end" in caplog.text
+    assert "max_length 200 cuts up to 2 of 3 examples" in caplog.text
     trainer.args.max_length = 1000
     assert sft.warn_about_cuts(trainer) == 0
 

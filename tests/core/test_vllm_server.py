@@ -116,10 +116,10 @@ def test_it_listens_where_the_trainer_looks(overrides: list[str], host: str, por
     [
         (
             ["--vllm_server_base_url", "http://node7:8123"],
-            "vllm_server_base_url: the server listens by vllm_server_host and",
+            "vllm_server_base_url: does not say where the server should listen",
         ),
-        (["--load_in_4bit", "true"], "a server cannot be sent quantized weights"),
-        (["--vllm_port", "1"], "unknown key 'vllm_port' for grpo. Nearest: vllm_group_port"),
+        (["--load_in_4bit", "true"], "TRL cannot send quantized weights to a server"),
+        (["--vllm_port", "1"], "unknown key 'vllm_port' for grpo. Did you mean vllm_group_port?"),
     ],
 )
 def test_what_cannot_be_served_is_refused(words: list[str], message: str) -> None:
@@ -163,7 +163,7 @@ def test_without_vllm_it_says_what_to_install(
     with pytest.raises(SystemExit) as ended:
         vllm_server.main([SERVER])
     assert ended.value.code == 2
-    assert "vLLM is not installed; pip install" in capsys.readouterr().err
+    assert "vLLM is not installed. Fix: pip install" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("argv", "code"), [([], 2), (["--help"], 0)])

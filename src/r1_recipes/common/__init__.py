@@ -1,1 +1,1 @@
-"""What every step needs: errors, the terminal, processes, files, secrets, a chat client."""
+"""What every layer needs: errors, the terminal, processes, files, secrets, a chat client."""

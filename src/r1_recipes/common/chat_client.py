@@ -1,9 +1,9 @@
-"""Completions and verdicts from any OpenAI-compatible server (``vllm serve``, ``transformers
-serve``, a hosted teacher or judge).
+"""Get completions and verdicts from any OpenAI-compatible server.
 
-The address comes from ``OPENAI_BASE_URL``, the key from ``OPENAI_API_KEY``; the key stands in no
-log and no error. ``HTTP_PROXY`` and ``HTTPS_PROXY`` hold for this machine too: with them, a local
-server needs ``NO_PROXY=127.0.0.1,localhost``.
+The server is ``vllm serve``, ``transformers serve``, a hosted teacher or a hosted judge.
+``OPENAI_BASE_URL`` holds the address and ``OPENAI_API_KEY`` the key. No log and no error shows the
+key. ``HTTP_PROXY`` and ``HTTPS_PROXY`` apply to this machine too: with them, a local server needs
+``NO_PROXY=127.0.0.1,localhost``.
 """
 
 import asyncio
@@ -15,62 +15,71 @@ from typing import Any
 from r1_recipes.common.errors import RecipeError, first_line, install_hint
 from r1_recipes.common.masking import masked_text
 
-# So many requests that fail one after the other are the server's fault, not theirs; then nothing
-# more is asked, and none is given up.
-PATIENCE = 32
-# A completion that ended otherwise was cut: vLLM's "abort", a filter. TGI names its two ways to
-# stop.
-_WHOLE = ("stop", "length", "tool_calls", "function_call", "eos_token", "stop_sequence", None)
+# If this many requests fail in a row, the server is down. Then no request is sent any more, and the
+# rows stay open for a later run.
+MAX_FAILURES_IN_A_ROW = 32
+# Finish reasons of a complete reply. Others mean that it was cut, such as vLLM's "abort" or a
+# filter. The last two are TGI's.
+_COMPLETE_REASONS = (
+    "stop",
+    "length",
+    "tool_calls",
+    "function_call",
+    "eos_token",
+    "stop_sequence",
+    None,
+)
 _ERROR_WIDTH = 400
-# What OpenAI's API takes; vLLM and its like take more (top_k, min_p, …) in the request's body.
-_STANDARD = ("max_tokens", "temperature", "top_p", "stop")
+# Parameters of OpenAI's API. vLLM and others take more (top_k, min_p, …) in the request's body.
+_OPENAI_PARAMETERS = ("max_tokens", "temperature", "top_p", "stop")
 
 
 @dataclass(frozen=True)
 class Reply:
     text: str = ""
-    calls: list[dict[str, Any]] | None = None  # of tools, as the server parsed them
-    reasoning: str | None = None  # that came in a field of its own (reasoning_content or reasoning)
-    tokens: int | None = None  # generated, as the server counts them
+    calls: list[dict[str, Any]] | None = None  # tool calls, as the server parsed them
+    reasoning: str | None = None  # from the field reasoning_content or reasoning
+    tokens: int | None = None  # generated tokens, as the server counts them
     finish_reason: str | None = None  # "stop", "length", …
-    error: str | None = None  # why there is no text, after every retry
-    # The error is this request's own (too long, filtered), so that asking again would not help
+    error: str | None = None  # why there is no text, after all retries
+    # The request itself causes the error (too long, filtered), so a retry would not help.
     refused: bool = False
 
 
 @dataclass(frozen=True)
 class ChatServer:
-    """A chat-completions endpoint, asked with many requests at once.
+    """A chat-completions endpoint that answers many requests at once.
 
-    ``timeout`` is seconds that one try may wait for the next byte. ``max_retries`` are further
-    tries, with growing waits, after a lost connection, a time-out, 408, 409, 429 or 5xx; a
-    ``Retry-After`` is kept up to two minutes, more is a failure.
+    ``timeout`` is how many seconds one try may wait for the next byte. ``max_retries`` limits
+    further tries, with growing waits, after a lost connection, a time-out, 408, 409, 429 or 5xx. A
+    ``Retry-After`` of up to two minutes is followed; a longer one is a failure.
     """
 
     model: str
     max_concurrency: int = 16
     timeout: float = 600.0
-    # Waits double from half a second up to eight (openai's own), so this rides out a server's
-    # restart
+    # The openai client doubles its waits from half a second up to eight. Ten tries are enough for a
+    # server's restart.
     max_retries: int = 10
 
     def check(self) -> str:
-        """Return the server's address; a RecipeError if the address or the client package is
-        missing.
+        """Return the server's address.
+
+        Raise RecipeError if the address or the client package is missing.
         """
         try:
             import openai  # noqa: F401
         except ImportError as error:
             raise RecipeError(
-                f"an OpenAI-compatible server needs the client package; {install_hint('generate')}"
+                "an OpenAI-compatible server needs the package openai. Fix: "
+                f"{install_hint('generate')}"
             ) from error
         address = os.environ.get("OPENAI_BASE_URL", "")
         if not address.startswith(("http://", "https://")):
             raise RecipeError(
-                "OPENAI_BASE_URL: must be a server's address, which starts with http:// or "
-                "https://, got "
+                "OPENAI_BASE_URL: must start with http:// or https://, got "
                 f"{masked_text(f'//{address}')[2:]!r}. Fix: http://127.0.0.1:8000/v1 for a "
-                f"local `vllm serve`; OPENAI_API_KEY for its key"
+                f"local `vllm serve`. OPENAI_API_KEY holds the key"
             )
         return address
 
@@ -83,27 +92,37 @@ class ChatServer:
         on_reply: Callable[[int, Reply], None] | None = None,
         **sampling: Any,
     ) -> list[Reply]:
-        """Ask for one completion of each conversation; Ctrl-C ends it at once.
+        """Ask for one completion of each conversation. Ctrl-C ends it at once.
 
-        ``on_reply`` gets index and reply as each comes in. ``tools`` are JSON schemas, a list per
-        conversation. ``sampling`` is ``max_tokens``, ``temperature``, ``top_p``, ``stop``, and what
-        vLLM has more; ``None`` is not sent. A reply that failed for good has its ``error`` set; it
-        does not stop the others, but a server that refuses the model or the key is a RecipeError.
+        Args:
+            conversations: Lists of messages.
+            seeds: One seed per conversation.
+            tools: JSON schemas of tools, one list per conversation.
+            on_reply: Called with index and reply as each reply arrives.
+            **sampling: ``max_tokens``, ``temperature``, ``top_p``, ``stop``, and what vLLM adds.
+                ``None`` is not sent.
+
+        Returns:
+            One reply per conversation. After all retries, a failed reply has ``error`` set. It does
+            not stop the others.
+
+        Raises:
+            RecipeError: The server refuses the model or the key.
         """
         address = self.check()
-        given = {
+        parameters = {
             name: value
             for name, value in sampling.items()
-            if name in _STANDARD and value is not None
+            if name in _OPENAI_PARAMETERS and value is not None
         }
-        given["extra_body"] = {
+        parameters["extra_body"] = {
             name: value
             for name, value in sampling.items()
-            if name not in _STANDARD and value is not None
+            if name not in _OPENAI_PARAMETERS and value is not None
         }
         requests = []
         for number, messages in enumerate(conversations):
-            request = {**given, "messages": messages}
+            request = {**parameters, "messages": messages}
             if seeds is not None:
                 request["seed"] = seeds[number]
             if tools and tools[number]:  # servers refuse an empty list
@@ -126,18 +145,18 @@ class ChatServer:
         ) as client:
             gate = asyncio.Semaphore(self.max_concurrency)
 
-            async def one(index: int) -> Reply:
+            async def ask_one(index: int) -> Reply:
                 async with gate:
                     reply = await self._ask(client, address, requests[index])
                 if on_reply is not None:
                     on_reply(index, reply)
                 return reply
 
-            # A group, so that one refusal (or Ctrl-C) ends them all instead of leaving thousands to
-            # run on.
+            # In a task group, one refusal or Ctrl-C ends all requests. Otherwise thousands would
+            # keep running.
             try:
                 async with asyncio.TaskGroup() as group:
-                    tasks = [group.create_task(one(index)) for index in range(len(requests))]
+                    tasks = [group.create_task(ask_one(index)) for index in range(len(requests))]
             except BaseExceptionGroup as errors:
                 raise errors.exceptions[0] from None
         return [task.result() for task in tasks]
@@ -152,26 +171,27 @@ class ChatServer:
             openai.PermissionDeniedError,
             openai.NotFoundError,
         ) as error:
-            # The cause is left out: a server may quote the key in it, and a traceback would show
-            # it.
+            # Drop the cause: a server may quote the key in it, and a traceback would show it.
             raise RecipeError(
-                f"the server at {masked_text(address)} refuses model {self.model!r}: {_said(error)}"
+                f"the server at {masked_text(address)} refuses model {self.model!r}: "
+                f"{_error_text(error)}"
             ) from None
         except openai.OpenAIError as error:
             return Reply(
-                error=_said(error), refused=getattr(error, "status_code", None) in (400, 413, 422)
+                error=_error_text(error),
+                refused=getattr(error, "status_code", None) in (400, 413, 422),
             )
-        # An answer of another shape, or deeper than anybody reads, or no JSON at all.
+        # The reply has another shape, is nested too deeply, or is not JSON.
         except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
-            return Reply(error=f"the reply is no chat completion: {_said(error)}")
+            return Reply(error=f"the reply is not a chat completion: {_error_text(error)}")
 
 
 def _read(answer: Any) -> Reply:
     choice = answer.choices[0]
     message, ended = choice.message, getattr(choice, "finish_reason", None)
-    if ended not in _WHOLE:
+    if ended not in _COMPLETE_REASONS:
         return Reply(
-            error=masked_text(f"the completion is cut: finish_reason {str(ended)!r:.40}"),
+            error=masked_text(f"the completion was cut: finish_reason {str(ended)!r:.40}"),
             refused=ended == "content_filter",
         )
     reasoning = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None)
@@ -186,11 +206,11 @@ def _read(answer: Any) -> Reply:
     )
 
 
-def _said(error: Exception) -> str:
-    """Return what went wrong in half a sentence, without the key, which some servers quote."""
+def _error_text(error: Exception) -> str:
+    """Return an error as one line without the key, which some servers quote."""
     import openai
 
-    # "Connection error." says little; what lies under it names the reason.
+    # "Connection error." says little. Its cause names the reason.
     cause = (
         error.__cause__
         if isinstance(error, openai.APIConnectionError)

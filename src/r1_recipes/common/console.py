@@ -1,4 +1,4 @@
-"""What a person sees at the terminal, and the run's own log."""
+"""What the user sees at the terminal, and the run's log file."""
 
 import contextlib
 import io
@@ -22,22 +22,24 @@ from r1_recipes.common.masking import masked_text
 logger = logging.getLogger(__name__)
 
 LOG_FILE = "run.log"
-# torch's elastic agent polls its processes every 0.1 s and ends the others when one failed.
+# torch's elastic agent polls its processes every 0.1 s, and ends the others when one has failed.
 _RANK_DELAY_SECONDS = 2.0
 _BAR = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}]"
 
 
 def say(text: str) -> None:
-    """Write a result on stdout, where it can be piped. Nothing else does. A model's or a row's
-    terminal codes become signs.
+    """Write a result to stdout, which can be piped.
+
+    Only results go to stdout. Terminal codes of a model or a row are replaced by U+FFFD.
     """
     sys.stdout.write(_printable(text) + "\n")
     sys.stdout.flush()
 
 
 def typed(word: str) -> str:
-    """Quote a word of a command; where stdout cannot show it, by its bytes, which bash and zsh
-    read.
+    """Quote a word of a shell command.
+
+    Where stdout cannot encode a character, write its bytes in a form that bash and zsh read.
     """
     try:
         word.encode(sys.stdout.encoding or "utf-8")
@@ -52,27 +54,31 @@ def typed(word: str) -> str:
 
 
 def _take_every_text() -> None:
-    """Let stdout and stderr escape what their encoding lacks (``LC_ALL=C``), and be there although
-    somebody closed them.
+    """Escape characters that stdout and stderr cannot encode (``LC_ALL=C``).
+
+    Replace a stream that is closed by /dev/null.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
-        elif isinstance(stream, io.TextIOWrapper):  # not a notebook's
+        elif isinstance(stream, io.TextIOWrapper):  # a notebook's stream has no encoding to change
             stream.reconfigure(errors="backslashreplace")
 
 
 def _printable(text: str) -> str:
-    # No space and no joiner of another script: a terminal's codes, what turns the letters round,
-    # and what cannot be encoded.
+    # Terminal codes, marks that reverse the direction of text, and surrogates, which cannot be
+    # encoded. Spaces and joiners of other scripts stay.
     return re.sub(
         "[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", "\ufffd", text
     )
 
 
 def bar(total: int, what: str, **options: Any) -> Any:
-    """Return tqdm's bar, drawn on a terminal alone; its remaining time is that of the mean rate."""
+    """Return a tqdm progress bar, which is drawn only on a terminal.
+
+    The remaining time follows from the mean rate.
+    """
     from tqdm.auto import tqdm  # heavy
 
     sink = sys.stderr if sys.stderr.isatty() else open(os.devnull, "w")  # noqa: SIM115
@@ -91,42 +97,44 @@ def bar(total: int, what: str, **options: Any) -> Any:
 
 @contextlib.contextmanager
 def progress(total: int, what: str, at_once: int) -> Iterator[Callable[[int], Any]]:
-    """Yield what counts: on a bar, whose remaining time is unknown until one batch (``at_once``) is
-    done; in a file, a line a minute.
+    """Yield a function that counts completed items.
+
+    On a terminal, the bar shows a remaining time after the first batch of ``at_once`` items. In a
+    file, a line is logged at most once a minute.
     """
     last = time.monotonic()
-    with bar(total, what, bar_format=_BAR.replace("{remaining}", "…"), mininterval=0) as shown:
+    with bar(total, what, bar_format=_BAR.replace("{remaining}", "…"), mininterval=0) as tqdm_bar:
 
         def count(more: int) -> None:
             nonlocal last
-            if shown.n + more >= at_once:
-                shown.bar_format = _BAR
-            shown.update(more)
+            if tqdm_bar.n + more >= at_once:
+                tqdm_bar.bar_format = _BAR
+            tqdm_bar.update(more)
             if (
                 not sys.stderr.isatty()
-                and shown.n % at_once < more
+                and tqdm_bar.n % at_once < more
                 and time.monotonic() - last > 60
             ):
                 last = time.monotonic()
-                logger.info("%s", str(shown))
+                logger.info("%s", str(tqdm_bar))
 
         yield count
 
 
 @contextlib.contextmanager
 def reported_errors() -> Iterator[None]:
-    """Turn a :class:`RecipeError` into one line on stderr, once per host, and exit status 2; Ctrl-C
-    into status 130.
+    """Turn a RecipeError into one line on stderr and exit status 2, and Ctrl-C into status 130.
 
-    Around a whole command, its argument parser too: from here on stdout and stderr take every text.
+    Wrap a whole command in it, including its argument parser. From here on, stdout and stderr
+    accept every text.
     """
     _take_every_text()
-    # For bars of libraries, read when tqdm is imported: none for what takes under three seconds,
-    # none in a file.
+    # tqdm reads these variables when it is imported. Libraries draw no bar for tasks under three
+    # seconds, and none in a file.
     os.environ.setdefault("TQDM_DELAY", "3")
     if not sys.stderr.isatty():
         os.environ.setdefault("TQDM_DISABLE", "1")
-    # bitsandbytes warns of a kernel that only another package brings, for 4-bit models on CPUs.
+    # For 4-bit models on CPUs, bitsandbytes warns about a kernel that only another package brings.
     logging.getLogger("bitsandbytes.backends").setLevel(logging.ERROR)
     try:
         yield
@@ -136,21 +144,20 @@ def reported_errors() -> Iterator[None]:
     except Exception as error:
         if _is_out_of_memory(error):
             fix = (
-                "a smaller batch, model or max_completion_length, or a higher limit (ulimit -v, "
-                "the container's)"
+                "use a smaller batch, model or max_completion_length, or raise the memory limit "
+                "(ulimit -v, or the container's limit)"
             )
             sys.stderr.write(
-                f"error: this process got no more memory: {first_line(error)} Fix: {fix}\n"
+                f"error: this process ran out of memory: {first_line(error)} Fix: {fix}\n"
             )
             raise SystemExit(2) from None
-        logger.exception(
-            "the run failed"
-        )  # into run.log: the terminal may be closed by the time somebody asks
+        # run.log keeps the traceback after the terminal is closed.
+        logger.exception("the run failed")
         raise
     except KeyboardInterrupt:
         if processes.is_main_process():
             sys.stderr.write(
-                "stopped at once; the same command continues from the newest checkpoint, or "
+                "stopped at once. The same command resumes from the newest checkpoint, or "
                 "starts again if there is none\n"
             )
         raise SystemExit(130) from None
@@ -160,7 +167,7 @@ def reported_errors() -> Iterator[None]:
 
 
 def _write_refusal(error: RecipeError) -> None:
-    """Write the error as one line, of several processes one after the other, each with its name."""
+    """Write the error as one line. Of several processes, each waits its turn and names itself."""
     logger.debug("refused: %s", error)
     process = ""
     if processes.world_size() > 1:
@@ -169,17 +176,17 @@ def _write_refusal(error: RecipeError) -> None:
     # Text from a server or a file may hold a terminal's control characters.
     line = f"error: {process}{_printable(masked_text(str(error)))}"
     sys.stderr.write(line + "\n")
-    if file := os.environ.get(
-        "TORCHELASTIC_ERROR_FILE"
-    ):  # torch's launcher ends its own output with this file's message
+    # torch's launcher prints this file's message at the end of its output.
+    if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
         Path(file).write_text(
             json.dumps({"message": line, "timestamp": int(time.time())}), encoding="utf-8"
         )
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    """Whether the machine's memory, not an accelerator's, ran out: Python, torch and C++ say it in
-    words of their own.
+    """Return whether the machine's memory ran out, not an accelerator's.
+
+    Python, torch and C++ report it in different words.
     """
     if isinstance(error, RuntimeError):
         return "std::bad_alloc" in str(error) or "can't allocate memory" in str(error)
@@ -203,8 +210,10 @@ class LogFile(logging.FileHandler):
         )
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Leave a full disk to what the run itself writes; the terminal has the line, and a
-        traceback for each would hide it.
+        """Ignore a full disk.
+
+        The terminal has the line, and a traceback per line would hide it. The run's own writes
+        report the full disk.
         """
         if not isinstance(sys.exc_info()[1], OSError):
             super().handleError(record)
@@ -219,28 +228,30 @@ class Terminal(logging.StreamHandler):
         self.setFormatter(_MaskedFormatter("%(levelname)s: %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a line above the bars that are drawn."""
+        """Write a line above the progress bars."""
         tqdm = sys.modules.get("tqdm")
         with tqdm.tqdm.external_write_mode(file=sys.stderr) if tqdm else contextlib.nullcontext():
             super().emit(record)
 
 
-def replace_handler(kind: type[logging.Handler], handler: logging.Handler | None) -> None:
-    """Close the root logger's handlers of this kind, and add ``handler``: one process may do
-    several runs.
+def replace_handler(handler_type: type[logging.Handler], handler: logging.Handler | None) -> None:
+    """Close the root logger's handlers of a class, and add ``handler``.
+
+    One process may do several runs.
     """
     root = logging.getLogger()
-    for old in [h for h in root.handlers if isinstance(h, kind)]:
+    for old in [h for h in root.handlers if isinstance(h, handler_type)]:
         root.removeHandler(old)
-        with contextlib.suppress(OSError):  # a full disk: the last lines are lost
+        with contextlib.suppress(OSError):  # on a full disk the last lines are lost
             old.close()
     if handler is not None:
         root.addHandler(handler)
 
 
 def set_up_logging(training: Any) -> None:
-    """Log to stderr: ours at level info on rank 0, errors elsewhere; Transformers' as
-    ``training.log_level`` says.
+    """Log to stderr: this package at level info on rank 0, and only errors on other ranks.
+
+    Transformers logs at ``training.log_level``.
     """
     if not any(
         isinstance(h, logging.StreamHandler) and h.stream is sys.stderr
@@ -250,12 +261,10 @@ def set_up_logging(training: Any) -> None:
     logging.getLogger("r1_recipes").setLevel(
         logging.INFO if processes.is_main_process() else logging.ERROR
     )
-    logging.getLogger(
-        "huggingface_hub"
-    ).handlers.clear()  # each of its lines came twice: by its own handler, and by ours
-    if (
-        getattr(training, "log_level", "passive") != "passive"
-    ):  # that leaves Transformers' level to the application
+    # The hub's own handler and the root's would write each line twice.
+    logging.getLogger("huggingface_hub").handlers.clear()
+    # "passive" leaves Transformers' level to the application.
+    if getattr(training, "log_level", "passive") != "passive":
         import transformers  # heavy
 
         transformers.utils.logging.set_verbosity(training.get_process_log_level())

@@ -1,4 +1,4 @@
-"""Errors that teach: what was found, where, and what would work."""
+"""Errors that say what is wrong, where, and what to write instead."""
 
 import contextlib
 import difflib
@@ -10,39 +10,42 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-_PACKAGE = str(Path(__file__).parents[1])
-# Where code lies that is nobody's own: this package, Python's library, what is installed, code
-# without a file.
-_FOREIGN = (
-    _PACKAGE,
+_PACKAGE_FOLDER = str(Path(__file__).parents[1])
+# Places of code that the user did not write: this package, Python's library, installed packages,
+# and code without a file.
+_FOREIGN_PLACES = (
+    _PACKAGE_FOLDER,
     *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
     site.getusersitepackages(),
     "<",
 )
-OWN_FAULTS = (
+# What the user's code may raise. Its sys.exit() must not end a run silently.
+USER_ERRORS = (
     Exception,
     SystemExit,
-)  # what own code may raise: its sys.exit() must not end a run in silence
+)
 
 
 class RecipeError(ValueError):
-    """A recipe, or the data it names, cannot be used as written. The message names the file, the
-    key and a remedy.
+    """Raised when a recipe, or the data it names, cannot be used as written.
+
+    The message names the file, the key and a fix.
     """
 
 
 class StoppedTogether(RecipeError):
-    """A run cannot go on. Every process raises it at the same place, so that they can still save a
-    checkpoint together.
+    """Raised when a run cannot continue.
+
+    Every process raises it at the same place, so that they can still save a checkpoint together.
     """
 
 
 class BatchError(RecipeError):
-    """Groups of completions do not fill a batch."""
+    """Raised when groups of completions do not fill a batch."""
 
 
 def require(condition: object, key: str, allowed: str, value: object, fix: str = "") -> None:
-    """Raise a RecipeError, ``KEY: must be ALLOWED, got VALUE``, unless ``condition`` holds."""
+    """Raise RecipeError, ``KEY: must be ALLOWED, got VALUE``, unless ``condition`` holds."""
     if not condition:
         raise RecipeError(
             f"{key}: must be {allowed}, got {value!r}" + (f". Fix: {fix}" if fix else "")
@@ -51,7 +54,7 @@ def require(condition: object, key: str, allowed: str, value: object, fix: str =
 
 @contextlib.contextmanager
 def located(where: object) -> Iterator[None]:
-    """Raise a ValueError of this block as a RecipeError that says ``where`` first."""
+    """Prefix a ValueError of this block with ``where`` and raise it as a RecipeError."""
     try:
         yield
     except ValueError as error:
@@ -59,14 +62,12 @@ def located(where: object) -> Iterator[None]:
 
 
 def nearest(name: str, choices: Iterable[str], n: int = 3) -> list[str]:
-    """The ``n`` choices most like ``name``, best first; empty where none is close."""
+    """Return the ``n`` choices closest to ``name``, best first. Empty if none is close."""
     return difflib.get_close_matches(name, list(choices), n=n, cutoff=0.5)
 
 
 def unknown_name(kind: str, name: object, choices: Iterable[str]) -> str:
-    """The sentence for a name that is in no registry: the name, the nearest valid ones, and all
-    there are.
-    """
+    """Return the message for an unknown name: the closest valid names, and all valid names."""
     choices = sorted(choices)
     close = nearest(str(name), choices)
     hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
@@ -74,28 +75,25 @@ def unknown_name(kind: str, name: object, choices: Iterable[str]) -> str:
 
 
 def install_hint(extra: str) -> str:
-    """The command that adds one of this package's extras to a clone's environment, at the tested
-    versions.
-    """
+    """Return the command that installs one of this package's extras at the tested versions."""
     return f"pip install -c constraints.txt -e '.[{extra}]'"
 
 
 def first_line(error: BaseException) -> str:
-    """A library's error as half a sentence with its full stop: its kind and the first line of its
-    message.
-    """
+    """Return a library's error as ``TYPE: FIRST LINE.``"""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(": .") + "."
 
 
 def is_foreign(file: str) -> bool:
-    """Whether code is nobody's own: this package's, a library's, or without a file."""
-    return file.startswith(_FOREIGN)
+    """Return whether a file belongs to this package or to a library, or is no file at all."""
+    return file.startswith(_FOREIGN_PLACES)
 
 
-def own_place(error: BaseException) -> str:
-    """`` (FILE:LINE)`` of the last line of the user's own code that an error passed through; ``""``
-    if there is none.
+def user_code_place(error: BaseException) -> str:
+    """Return `` (FILE:LINE)`` of the last line of the user's code that an error passed through.
+
+    Return ``""`` if the error passed through none.
     """
     frames = [
         frame
@@ -106,8 +104,9 @@ def own_place(error: BaseException) -> str:
 
 
 def defined_at(function: Any) -> str:
-    """`` (FILE:LINE)`` of where a function of the user's own, or a class's ``__init__``, begins;
-    ``""`` if there is none.
+    """Return `` (FILE:LINE)`` of a user's function or of a class's ``__init__``.
+
+    Return ``""`` for code of a library or without a file.
     """
     begins = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
     code = getattr(inspect.unwrap(begins), "__code__", None)
@@ -119,14 +118,12 @@ def defined_at(function: Any) -> str:
 
 
 @contextlib.contextmanager
-def own_code(what: str, function: Callable, fix: str = "mend it") -> Iterator[None]:
-    """Turn what the user's own ``function`` raises in this block into a RecipeError that says
-    ``what`` fails, where and why.
-    """
+def own_code(what: str, function: Callable, fix: str = "correct it") -> Iterator[None]:
+    """Raise errors of the user's ``function`` as a RecipeError: what fails, where and why."""
     try:
         yield
     except RecipeError:
         raise
-    except OWN_FAULTS as error:
-        place = own_place(error) or defined_at(function)
+    except USER_ERRORS as error:
+        place = user_code_place(error) or defined_at(function)
         raise RecipeError(f"{what} fails: {first_line(error)[:-1]}{place}. Fix: {fix}") from error

@@ -1,9 +1,8 @@
-"""What plugs into the core by name: the folders under ``r1_recipes/extras``, and other people's
-packages.
+"""Find what plugs into the core by name: folders under ``r1_recipes/extras``, and other packages.
 
-The core imports none of them. Each has a dictionary ``PLUGIN``: a kind of name (``KINDS``) -> name
--> ``module:attribute``, which is imported when a recipe uses the name. A folder has it in its
-``__init__.py``; a package names it in the entry-point group ``r1_recipes``.
+The core imports none of them. Each has a dictionary ``PLUGIN`` of the form kind (see ``KINDS``) ->
+name -> ``module:attribute``. The object is imported when a recipe uses the name. A folder has
+``PLUGIN`` in its ``__init__.py``; a package names it in the entry-point group ``r1_recipes``.
 """
 
 import functools
@@ -13,7 +12,7 @@ from collections.abc import Iterator
 from importlib import metadata
 from typing import Any
 
-from r1_recipes.common.errors import OWN_FAULTS, RecipeError, first_line
+from r1_recipes.common.errors import USER_ERRORS, RecipeError, first_line
 
 Plugin = dict[str, dict[str, Any]]
 
@@ -33,21 +32,23 @@ KINDS = {
 
 @functools.cache
 def installed() -> dict[str, dict[str, Any]]:
-    """Every name that an extra or another package adds, by kind. RecipeError: a package cannot be
-    imported, or a name is taken.
+    """Return the names that extras and other packages add, by kind.
+
+    Raise RecipeError if a package cannot be imported, or if two add the same name.
     """
     names: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
     for source, plugin in [*_folders(), *_packages()]:
         for kind, added in plugin.items():
             if kind not in names:
                 raise RecipeError(
-                    f"plugin {source}: {kind!r} is no kind of name. Fix: one of {', '.join(KINDS)}"
+                    f"plugin {source}: {kind!r} is not a kind of plugin. Fix: use one of "
+                    f"{', '.join(KINDS)}"
                 )
             for name, place in added.items():
                 if name in names[kind]:
                     raise RecipeError(
                         f"plugin {source}: the {kind} {name!r} is taken by "
-                        f"{names[kind][name]}. Fix: another name"
+                        f"{names[kind][name]}. Fix: use another name"
                     )
                 names[kind][name] = place
     return names
@@ -56,7 +57,7 @@ def installed() -> dict[str, dict[str, Any]]:
 def _folders() -> Iterator[tuple[str, Plugin]]:
     try:
         extras = importlib.import_module("r1_recipes.extras")
-    except ModuleNotFoundError:  # the core alone is installed
+    except ModuleNotFoundError:  # only the core is installed
         return
     for folder in pkgutil.iter_modules(extras.__path__, "r1_recipes.extras."):
         yield folder.name, importlib.import_module(folder.name).PLUGIN
@@ -66,15 +67,15 @@ def _packages() -> Iterator[tuple[str, Plugin]]:
     for entry in metadata.entry_points(group="r1_recipes"):
         try:
             yield entry.value, entry.load()
-        except OWN_FAULTS as error:
-            fix = "Fix: mend or uninstall that package"
+        except USER_ERRORS as error:
+            fix = "Fix: repair or uninstall that package"
             raise RecipeError(
-                f"plugin {entry.value}: importing it fails: {first_line(error)} {fix}"
+                f"plugin {entry.value}: the import fails: {first_line(error)} {fix}"
             ) from error
 
 
 def load(place: Any) -> Any:
-    """Import ``module`` or ``module:attribute``; what is no text is the thing itself."""
+    """Import ``module`` or ``module:attribute``. A place that is not text is returned as it is."""
     if not isinstance(place, str):
         return place
     module, _, attribute = place.partition(":")
@@ -83,17 +84,20 @@ def load(place: Any) -> Any:
 
 
 def part(name: str) -> Any:
-    """The module of an extra that the core can do without; ``None``: it is not installed."""
+    """Return the module of an optional extra, or ``None`` if it is not installed."""
     place = installed()["part"].get(name)
     return None if place is None else load(place)
 
 
 def needed(name: str, key: str) -> Any:
-    """The module of an extra that a recipe's key needs."""
+    """Return the module of an extra that a recipe's key needs.
+
+    Raise RecipeError if the extra is not installed.
+    """
     module = part(name)
     if module is None:
         raise RecipeError(
-            f"{key}: needs the extra {name!r}, which is not installed. Fix: the whole of "
-            f"r1-recipes, or leave {key} out"
+            f"{key}: needs the extra {name!r}, which is not installed. Fix: install all of "
+            f"r1-recipes, or remove {key}"
         )
     return module

@@ -1,6 +1,4 @@
-"""Atomic writes, files that are no links, checksums, and where files are that the package
-brings.
-"""
+"""Atomic writes, files that are not links, checksums, and the files that the package ships."""
 
 import errno
 import functools
@@ -15,21 +13,22 @@ from typing import IO, Any
 
 from r1_recipes.common.errors import RecipeError
 
-SHIPPED = (
-    Path(__file__).parents[1] / "shipped"
-)  # recipes/ and accelerate_configs/: links in a clone, copies in a wheel
+# recipes/ and accelerate_configs/: links in a clone, copies in a wheel.
+SHIPPED = Path(__file__).parents[1] / "shipped"
 
 
 def shipped(path: Path) -> Path:
-    """Return the path, or the package's own file of that name if there is nothing here:
-    ``recipes/r1_mini/general.jsonl``.
+    """Return the path, or the package's own file of that name if the path does not exist.
+
+    An example is ``recipes/r1_mini/general.jsonl``.
     """
     return SHIPPED / path if not path.exists() and (SHIPPED / path).is_file() else path
 
 
 def find_local(name: str, folder: Path) -> str:
-    """Return a relative path that a recipe names: as it is if that is here or shipped, else in the
-    recipe's ``folder`` if it is there.
+    """Return a relative path of a recipe, which may lie here, in the package or in ``folder``.
+
+    ``folder`` is the recipe's. Files here and shipped files come first.
     """
     beside = folder / name
     if (
@@ -43,24 +42,25 @@ def find_local(name: str, folder: Path) -> str:
 
 
 def not_utf8(path: Path) -> str:
-    """Say where a file is no UTF-8, and the command that converts it."""
+    """Return where a file is not UTF-8, and the command that converts it."""
     text, line = path.read_bytes(), 1
-    found = "utf-16" if text.startswith((b"\xff\xfe", b"\xfe\xff")) else "cp1252"
-    if b"\0" in text[:2]:  # UTF-16 without the mark in front
-        found = "utf-16be" if text.startswith(b"\0") else "utf-16le"
+    encoding = "utf-16" if text.startswith((b"\xff\xfe", b"\xfe\xff")) else "cp1252"
+    if b"\0" in text[:2]:  # UTF-16 without a byte order mark
+        encoding = "utf-16be" if text.startswith(b"\0") else "utf-16le"
     try:
         text.decode()
     except UnicodeDecodeError as error:
         line = text.count(b"\n", 0, error.start) + 1
-    fix = f"iconv -f {found} -t utf-8 {shlex.quote(str(path))} > NEW{path.suffix}"
-    if found == "cp1252":
+    fix = f"iconv -f {encoding} -t utf-8 {shlex.quote(str(path))} > NEW{path.suffix}"
+    if encoding == "cp1252":
         fix += ", or -f gbk"
     return f"line {line}: is not UTF-8. Fix: {fix}"
 
 
 def find_yaml(path: Path) -> Path:
-    """Return the file that a recipe's path or name means: here, below ``recipes/`` here, or one
-    that is shipped.
+    """Return the file that a recipe's path or name means.
+
+    Search the working directory, its ``recipes/``, and the shipped files.
     """
     places = (
         shipped(Path(folder, name))
@@ -71,28 +71,25 @@ def find_yaml(path: Path) -> Path:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write atomically: another rank may be reading the file."""
+    """Write a file atomically, because another rank may be reading it."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     part.unlink(missing_ok=True)
-    # "x" follows no link that somebody else's folder holds. A file name that is no Unicode is
-    # escaped, which JSON reads back.
+    # Mode "x" does not follow a link in an untrusted folder. A file name that is not Unicode is
+    # escaped, and JSON can read the escape.
     with part.open("x", encoding="utf-8", errors="backslashreplace") as file:
         file.write(text)
     part.replace(path)
 
 
-def disk_fault(error: BaseException, folder: Path) -> str | None:
-    """Say what of ``folder`` and its disk made a write fail; ``None`` if an error has another
-    cause.
-    """
+def disk_problem(error: BaseException, folder: Path) -> str | None:
+    """Return how ``folder`` or its disk made a write fail, or ``None`` for another cause."""
     cause: BaseException | None = error
     full, absent = os.strerror(errno.ENOSPC), os.strerror(errno.ENOENT)
     while cause is not None:
         text, not_found = str(cause), isinstance(cause, FileNotFoundError)
-        # On a host that shares no disk with rank 0 the folder may not be there, whatever has
-        # failed.
+        # A host that shares no disk with rank 0 may not have the folder, whatever has failed.
         if not folder.is_dir() and (not_found or absent in text):
-            return "the folder was removed or renamed while it was written to"
+            return "the folder was removed or renamed while the run wrote to it"
         if isinstance(cause, OSError) and cause.errno in (
             errno.ENOSPC,
             errno.EDQUOT,
@@ -104,7 +101,7 @@ def disk_fault(error: BaseException, folder: Path) -> str | None:
             cause.filename or ""
         ).absolute().is_relative_to(folder.absolute()):
             return f"{cause.filename} was removed while the run wrote to it"
-        # safetensors' and torch's writers are no OSErrors; the latter's does not say why.
+        # The writers of safetensors and torch raise no OSError, and torch does not give the reason.
         if full in text or "PytorchStreamWriter failed" in text:
             return f"cannot be written: {full}"
         cause = cause.__cause__ or cause.__context__
@@ -112,15 +109,17 @@ def disk_fault(error: BaseException, folder: Path) -> str | None:
 
 
 def open_unlinked(path: Path, mode: str, **options: Any) -> IO[Any]:
-    """Open a run folder's own file, as ``open`` does. What is no file is a RecipeError: a link
-    leads anywhere, a pipe never ends.
+    """Open a run folder's own file, as ``open`` does.
+
+    Raise RecipeError for a link, a pipe, a socket or a device: a link can lead anywhere, and a pipe
+    can block forever.
     """
 
     def opener(name: str, flags: int) -> int:
         handle = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             os.close(handle)
-            raise OSError(errno.ENXIO, "is no file", name)
+            raise OSError(errno.ENXIO, "is not a regular file", name)
         return handle
 
     try:
@@ -132,40 +131,42 @@ def open_unlinked(path: Path, mode: str, **options: Any) -> IO[Any]:
 
 
 def refuse_link(path: Path) -> None:
-    """Raise a RecipeError if ``path`` itself is a link, a pipe, a socket or a device."""
+    """Raise RecipeError if ``path`` itself is a link, a pipe, a socket or a device."""
     if path.exists() and not (path.is_file() or path.is_dir() or path.is_symlink()):
         raise RecipeError(
-            f"{path}: is no file but a pipe, a socket or a device. Fix: remove it, or choose "
+            f"{path}: is a pipe, a socket or a device, not a file. Fix: remove it, or choose "
             f"another folder"
         )
     if path.is_symlink():
         raise RecipeError(
-            f"{path}: is a link to {os.readlink(path)}, and a run writes into its own files alone. "
+            f"{path}: is a link to {os.readlink(path)}, but a run writes only into its own files. "
             "Fix: remove the link, or choose another folder (--output_dir …)"
         )
 
 
 def file_text(path: Path, limit: int = 16 << 20, errors: str = "strict") -> str:
-    """The text of a file of a run folder, which may be somebody else's: no link out of it, no pipe
-    or device that never ends.
-    """
+    """Read a file of an untrusted run folder. Symlinks, pipes and devices are refused."""
     if path.is_symlink() or not path.is_file():
-        raise FileNotFoundError(f"{path.name} is no file")
+        raise FileNotFoundError(f"{path.name} is not a regular file")
     if path.stat().st_size > limit:
-        raise ValueError(f"{path.name} has {path.stat().st_size} bytes, at most {limit} are read")
+        raise ValueError(
+            f"{path.name} has {path.stat().st_size} bytes, but at most {limit} are read"
+        )
     return path.read_text(encoding="utf-8", errors=errors)
 
 
 def digest(path: Path) -> str:
-    """Return a checksum of a file's content (XXH3, some 5 GB/s a core), cached while size and time
-    stay the same.
+    """Return the XXH3 checksum of a file, about 5 GB/s per core.
+
+    The checksum is cached while the file's size and time stay the same.
     """
     return _cached_digest(path, 0)
 
 
 def sampled_digest(path: Path) -> str:
-    """As :func:`digest`; of a file over 1 GiB, of its size and of 1,024 pieces of 1 MiB, evenly
-    spread over it.
+    """Return :func:`digest` of a file, or a sampled checksum if it is larger than 1 GiB.
+
+    The sample is the size and 1,024 pieces of 1 MiB, evenly spaced.
     """
     return _cached_digest(path, _PIECES if path.stat().st_size > _PIECES * _PIECE else 0)
 
@@ -193,6 +194,9 @@ def _digest(path: Path, pieces: int, size: int, *state: int) -> str:
 
 
 def in_threads(checksum: Callable[[Path], str], paths: Sequence[Path]) -> dict[Path, str]:
-    """Return checksums by path, in the paths' order; hashing and reading let other threads run."""
+    """Return checksums by path, in the order of the paths.
+
+    Hashing and reading release the GIL, so threads run in parallel.
+    """
     with ThreadPoolExecutor(max_workers=8) as pool:
         return dict(zip(paths, pool.map(checksum, paths), strict=True))

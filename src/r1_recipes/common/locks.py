@@ -1,5 +1,6 @@
-"""One process at a time in a folder: the lock ends with its process, however that ends, and says
-who holds it.
+"""Let only one process write into a folder.
+
+The lock ends with its process, however the process ends. The lock file names the process.
 """
 
 import fcntl
@@ -20,12 +21,13 @@ _held: dict[Path, IO[bytes]] = {}
 
 
 def hold(folder: Path) -> None:
-    """Make the folder, and lock other processes out until :func:`release` or the end of this one;
-    an error names who holds it.
+    """Create and lock a folder until :func:`release` or the end of this process.
+
+    Raise RecipeError with the holder's name if another process has locked it.
     """
-    path = folder.resolve() / LOCK_FILE  # the folder may be a link, its files may not
+    path = folder.resolve() / LOCK_FILE  # the folder may be a link, but its files may not
     if path in _held:
-        raise RecipeError(f"{folder}: this process is writing into this folder already")
+        raise RecipeError(f"{folder}: this process already writes into this folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = open_unlinked(path, "a+b", buffering=0)
@@ -39,34 +41,34 @@ def hold(folder: Path) -> None:
         )
     except OSError as error:
         raise RecipeError(
-            f"{folder}: cannot be written: {error.strerror}; make room, or choose another "
-            f"folder (--output_dir …)"
+            f"{folder}: cannot be written: {error.strerror}. Fix: free some disk space, or choose "
+            f"another folder (--output_dir …)"
         ) from error
     _held[path] = file
 
 
 def _lock(file: IO[bytes], folder: Path) -> None:
     try:
-        fcntl.lockf(
-            file, fcntl.LOCK_EX | fcntl.LOCK_NB
-        )  # of this process alone: a forked child has no part in it
-    except (BlockingIOError, PermissionError):  # EAGAIN or EACCES, by the system
-        time.sleep(1)  # its name follows its lock, after a moment on a busy machine
+        # A forked child does not inherit this lock.
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):  # EAGAIN or EACCES, depending on the system
+        time.sleep(1)  # the holder writes its name after it has locked the file
         file.seek(0)
         holder = file.read(200).decode(errors="replace").strip() or "it left no name"
         raise RecipeError(
-            f"{folder}: another process is writing into this folder ({holder}); "
+            f"{folder}: another process is writing into this folder ({holder}). Fix: "
             "wait for it, end it, or choose another folder (--output_dir …)"
         ) from None
     except OSError as error:  # some network disks
         logger.warning(
-            "%s: its disk cannot lock files (%s); nothing keeps a second process out",
+            "%s: this disk does not support file locks (%s), so a second process could write "
+            "here too",
             folder,
             error.strerror,
         )
 
 
 def release(folder: Path | None = None) -> None:
-    """Unlock a folder; ``None``: every folder that this process holds."""
+    """Unlock a folder, or with ``None`` every folder that this process holds."""
     for path in [path for path in _held if folder is None or path.parent == folder.resolve()]:
         _held.pop(path).close()

@@ -1,4 +1,4 @@
-"""Secrets are used and never written: what one is, for files, logs, messages and pages."""
+"""Recognise secrets, and keep them out of files, logs, messages and pages."""
 
 import contextlib
 import json
@@ -11,8 +11,8 @@ from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.yaml_text import parse_yaml
 
 HIDDEN = "***"
-# Of names in snake_case: what always is a secret, what is one as the last of several words (PWD
-# itself is a folder), keys to something.
+# Names in snake_case: words that always mean a secret, words that mean a secret at the end of a
+# name (PWD alone is a folder), and keys to a service.
 _SECRET = re.compile(
     r"secret(?!ar)|passw|passphrase|credential|apikey|(?:auth|access|refresh)token|(?:access|"
     r"private)key|authorization|sshpass|cookie"
@@ -25,8 +25,8 @@ _SECRET = re.compile(
     r"refresh)_tokens$"
 )
 _KEY = re.compile(r"_keys?\d*$")
-# Words before "key" that make it one of a mapping, a table, a row or a model: image_key, sort_keys,
-# public_key.
+# With these words before "key", the key belongs to a mapping, a table, a row or a model, and is no
+# secret: image_key, sort_keys, public_key.
 _COLUMN = re.compile(
     r"(?<![a-z])(?:sort|image|video|audio|text|prompt|question|answer|solution|response|"
     r"completion|message|label|input|output|data|row"
@@ -37,7 +37,8 @@ _COLUMN = re.compile(
     r"id|by)s?_keys?\d*$"
 )
 _TOKEN = re.compile(r"(?<![a-z])token(?![a-z])")
-# Words beside "token" that make it one of a tokenizer: eos_token, image_token, token_type.
+# With these words beside "token", it is a tokenizer's token and no secret: eos_token, image_token,
+# token_type.
 _TOKENIZER = re.compile(
     r"(?<![a-z])(?:eos|bos|pad|unk|sep|cls|mask|image|video|audio|start|end|stop|type|id|"
     r"level|truncate|truncation|count|limit"
@@ -46,9 +47,9 @@ _TOKENIZER = re.compile(
 )
 _WORD_ENDS = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|\W")
 _LOGIN = re.compile(r"(?<=//)(?:[^/\s]*|[^/\s@]*:[^\s@]*)(?=@)")  # a password may hold a slash
-# What services hand out: Hugging Face, OpenAI and its like, GitHub, GitLab, Slack, AWS, Google,
-# Groq, NVIDIA, xAI, Fireworks, Replicate, Perplexity, PyPI, npm, Stripe, Weights & Biases, JSON web
-# tokens, private keys, headers of HTTP.
+# Tokens of services, by their shape: Hugging Face, OpenAI and similar APIs, GitHub, GitLab, Slack,
+# AWS, Google, Groq, NVIDIA, xAI, Fireworks, Replicate, Perplexity, PyPI, npm, Stripe, Weights &
+# Biases, JSON web tokens, private keys, HTTP headers.
 _SHAPE = re.compile(
     r"(?<![A-Za-z0-9_-])(?:hf_[A-Za-z0-9]{20,}|sk-(?=[\w-]{0,60}[0-9A-Z])[\w-]{20,}|"
     r"gh[opsur]_[A-Za-z0-9]{20,}"
@@ -61,20 +62,21 @@ _SHAPE = re.compile(
     r"))(?=\S*[0-9=])[A-Za-z0-9+/]{12,}={0,2}(?![\w.-]))"
 )
 _QUERY = re.compile(r"(?<=[?&])([\w.-]+)=([^&#\s'\"]+)")
-# `"token": "…"` of a mapping that is written as text.
+# `"token": "…"` in a mapping that is written as text.
 _PAIR = re.compile(
     r"""(?<![\w-])([\w-]++)(["']?\s*+[:=]\s*+)("(?:[^"\\]|\\.)*+"|'[^']*'|\[[^][]*+\]|[^][{}\s"',][^\s"',}\]]*)"""
 )
-# `api_key: …` as a line of its own.
+# `api_key: …` on a separate line.
 _LINE = re.compile(r"""^([ \t]*(?:-[ \t]+)?["']?([\w-]+)["']?[ \t]*:[ \t]*)(\S.*)$""", re.MULTILINE)
-# A shorter one would hide half the words of a log.
+# Shorter secrets are not masked in free text: they would hide half of the words of a log.
 _SHORTEST = 6
 _seen: set[str] = set()
 
 
 def is_secret(name: str) -> bool:
-    """Return whether this names a secret: ``hub_token``, ``apiKey``, ``groq_key``, ``DB_PASSWORD``;
-    not ``max_prompt_tokens``.
+    """Return whether a name is that of a secret.
+
+    ``hub_token``, ``apiKey``, ``groq_key`` and ``DB_PASSWORD`` are; ``max_prompt_tokens`` is not.
     """
     snake = _WORD_ENDS.sub("_", name).lower().strip("_")
     if _SECRET.search(snake) or name == "pwd":
@@ -86,8 +88,9 @@ def is_secret(name: str) -> bool:
 
 
 def masked(value: Any, name: str = "") -> Any:
-    """Return a copy of a setting without its secrets, at any depth; :func:`masked_text` knows them
-    from then on.
+    """Return a copy of ``value`` with all secrets masked, at any depth.
+
+    :func:`masked_text` masks the same secrets afterwards.
     """
     hides = is_secret(name)
     if isinstance(value, dict):
@@ -103,7 +106,7 @@ def masked(value: Any, name: str = "") -> Any:
 
 
 def masked_words(argv: Sequence[str]) -> list[str]:
-    """Return a command line without its secrets."""
+    """Return a command line with all secrets masked."""
     shown, name = [], ""
     for word in argv:
         flag, equals, value = word.partition("=")
@@ -111,7 +114,7 @@ def masked_words(argv: Sequence[str]) -> list[str]:
             flag, equals, value = "", "", word
         name = flag or name
         if value.lstrip()[:1] in ("{", "["):
-            with contextlib.suppress(RecipeError):  # torn: by pattern
+            with contextlib.suppress(RecipeError):  # incomplete YAML is masked by pattern below
                 read = parse_yaml(value, "a setting")
                 value = (
                     value
@@ -124,8 +127,9 @@ def masked_words(argv: Sequence[str]) -> list[str]:
 
 
 def masked_text(text: str) -> str:
-    """Return a message without the secrets of settings that were masked before, of the environment,
-    and of any address.
+    """Return a message with all known secrets masked.
+
+    Known are secrets of settings that were masked before, of the environment, and of addresses.
     """
     text = _without_logins(text)
     secrets = _seen | {value.strip() for name, value in os.environ.items() if is_secret(name)}
@@ -142,7 +146,7 @@ def _hide(secret: str) -> str:
 
 
 def _hide_all(written: str) -> str:
-    """Hide a value as it is written, or each of a list."""
+    """Mask a value as written, or each value of a list."""
     if written.startswith("["):
         for item in re.findall(r"[^][\s\"',]+", written):
             _hide(item)
@@ -151,8 +155,9 @@ def _hide_all(written: str) -> str:
 
 
 def _without_pairs(written: str) -> str:
-    """Hide the secrets of a mapping or a list that is written as text, by pattern: it may
-    be torn.
+    """Mask the secrets of a mapping or list that is written as text.
+
+    Patterns find them, because the text may be incomplete.
     """
 
     def pair(match: re.Match[str]) -> str:

@@ -1,23 +1,22 @@
-"""The text of chats, as TRL and data sets hand them over, and scripts that are written without
-spaces.
-"""
+"""Texts of chats, in the shapes that TRL and data sets use, and scripts written without spaces."""
 
 import re
 from collections.abc import Sequence
 from typing import Any
 
-# Characters of a text that a page shows.
+# The report page shows at most this many characters of a text.
 MAX_TEXT = 100_000
-# A line that looks like the heading of a turn; the report page splits a transcript there.
+# A line that looks like the heading of a message. The report page splits a transcript there.
 _HEADING = re.compile(r"^(?=\[(?:system|user|assistant|call|tool)\b)", re.MULTILINE)
-# What needs more than ``\p{Name}`` of the module ``regex``; each stands inside ``[…]``.
-KANA = r"\p{Hiragana}\p{Katakana}ーｰ・"  # Unicode counts these marks to no script
+# Parts of a character class for the module ``regex``, for use inside ``[…]``.
+KANA = r"\p{Hiragana}\p{Katakana}ーｰ・"  # Unicode assigns these marks to no script
 UNSPACED = rf"\p{{Han}}{KANA}\p{{Thai}}\p{{Lao}}\p{{Myanmar}}\p{{Khmer}}"
 
 
 def completion_texts(completions: Sequence[Any]) -> list[str]:
-    """Return the text of each completion, a string or TRL's messages: the last one's words, if they
-    are the assistant's and no tool's.
+    """Return the text of each completion, which is a string or a list of TRL's messages.
+
+    Of messages, only a last message of the assistant counts.
     """
     return [
         text
@@ -30,7 +29,7 @@ def completion_texts(completions: Sequence[Any]) -> list[str]:
 
 
 def message_text(message: dict[str, Any]) -> str:
-    """Return the words of one message; what is not text in it (an image) is left out."""
+    """Return the text of a message. Images and other parts without text are left out."""
     content = message.get("content")
     if isinstance(content, list):  # multimodal content blocks
         return "".join(block.get("text") or "" for block in content)
@@ -38,32 +37,35 @@ def message_text(message: dict[str, Any]) -> str:
 
 
 def transcript(messages: Sequence[dict[str, Any]]) -> str:
-    """Return turns as a person reads them, and each call of a tool as one; a line that looks like a
-    heading is moved in by a space.
+    """Return messages and tool calls as one text for people to read.
+
+    A line that looks like a heading is indented by a space.
     """
     parts = []
     for message in messages:
         calls = [call["function"] for call in message.get("tool_calls") or ()]
-        said = message_text(message).strip()
-        if said or not calls:
-            parts.append((f"{message['role']} {message.get('name') or ''}", said))
+        content_text = message_text(message).strip()
+        if content_text or not calls:
+            parts.append((f"{message['role']} {message.get('name') or ''}", content_text))
         parts += [(f"call {call['name']}", _arguments(call.get("arguments"))) for call in calls]
-    turns = [f"[{' '.join(speaker.split())}]\n{_HEADING.sub(' ', text)}" for speaker, text in parts]
-    return without_surrogates("\n\n".join(turns))
+    blocks = [f"[{' '.join(role.split())}]\n{_HEADING.sub(' ', text)}" for role, text in parts]
+    return without_surrogates("\n\n".join(blocks))
 
 
-def _arguments(given: Any) -> str:
-    if not isinstance(given, dict):
-        return str(given or "")
+def _arguments(arguments: Any) -> str:
+    if not isinstance(arguments, dict):
+        return str(arguments or "")
     texts = {
-        name: f"\n{value}" if "\n" in str(value) else repr(value) for name, value in given.items()
+        name: f"\n{value}" if "\n" in str(value) else repr(value)
+        for name, value in arguments.items()
     }
     return "\n".join(f"{name}={text}" for name, text in texts.items())
 
 
 def last_user_text(prompt: Any) -> str:
-    """Return the words of a prompt's last user message, the prompt itself if it is text,
-    or ``""``.
+    """Return the text of a prompt's last user message.
+
+    A prompt that is a string comes back unchanged. Without a user message, return ``""``.
     """
     if isinstance(prompt, str):
         return prompt
@@ -78,30 +80,34 @@ def last_user_text(prompt: Any) -> str:
 
 
 def words(value: Any, roles: bool = False) -> str:
-    """Return a string, or the words of a conversation (with ``roles`` each message under its
-    speaker); of anything else ``""``.
+    """Return the text of a string or a conversation, or ``""`` for anything else.
+
+    With ``roles``, the text of each message follows its role.
     """
     if isinstance(value, str):
         return value
     if isinstance(value, dict):
-        content, speaker = value.get("content"), value.get("role")
-        said = words(value.get("text") if content is None else content)
-        return f"[{speaker}]\n{said}" if speaker and (roles or speaker != "assistant") else said
+        content, role = value.get("content"), value.get("role")
+        content_text = words(value.get("text") if content is None else content)
+        return (
+            f"[{role}]\n{content_text}" if role and (roles or role != "assistant") else content_text
+        )
     if isinstance(value, list):
         return "\n\n".join(words(part, roles) for part in value)
     return ""
 
 
 def clip(text: str, limit: int = MAX_TEXT) -> str:
-    """Return the text, or its two ends if it has more than ``limit`` characters and what is left
-    out is longer than what says so.
+    """Return a text without its middle part if it has more than ``limit`` characters.
+
+    A text comes back whole if the note about what was cut would be longer than the cut.
     """
     half = limit // 2
-    left_out = len(text) - 2 * half
-    told = f"\n[… {left_out:,} …]\n"
-    if len(text) <= limit or left_out <= len(told):
+    cut_length = len(text) - 2 * half
+    cut_note = f"\n[… {cut_length:,} …]\n"
+    if len(text) <= limit or cut_length <= len(cut_note):
         return text
-    return f"{text[:half]}{told}{text[-half:]}"
+    return f"{text[:half]}{cut_note}{text[-half:]}"
 
 
 def without_surrogates(text: str) -> str:

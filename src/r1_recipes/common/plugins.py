@@ -1,4 +1,6 @@
-"""Classes and functions by name: the package's own, and other people's ``my_module:my_name`` or
+"""Look up classes and functions by name.
+
+A name is registered by the package, or is the user's ``my_module:my_name`` or
 ``my_file.py:my_name``.
 """
 
@@ -13,73 +15,78 @@ from typing import Any, TypeVar
 
 from r1_recipes.common import extras
 from r1_recipes.common.errors import (
-    OWN_FAULTS,
+    USER_ERRORS,
     RecipeError,
     first_line,
     nearest,
-    own_place,
     unknown_name,
+    user_code_place,
 )
 
 T = TypeVar("T")
 
-_recipe_folder: Path | None = None  # of the recipe that was read last
+_recipe_folder: Path | None = None  # the folder of the recipe that was read last
 
 
-def _place(thing: Any) -> tuple[str, str]:
+def _module_and_name(thing: Any) -> tuple[str, str]:
     return thing.__module__, thing.__qualname__
 
 
 class Registry(MutableMapping[str, T]):
-    """Names of one kind -> the classes or functions that they stand for. What a plugin adds is
-    imported when it is asked for.
+    """Map names of one kind to classes or functions.
+
+    A name that a plugin adds is imported when it is looked up.
     """
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-        self._things: dict[str, T] = {}
+        self._objects: dict[str, T] = {}
 
     def __getitem__(self, name: str) -> T:
-        if name not in self._things and name in extras.installed()[self.kind]:
+        if name not in self._objects and name in extras.installed()[self.kind]:
             self.register(name, extras.load(extras.installed()[self.kind][name]))
-        return self._things[name]
+        return self._objects[name]
 
     def __setitem__(self, name: str, thing: T) -> None:
-        self._things[name] = thing
+        self._objects[name] = thing
 
     def __delitem__(self, name: str) -> None:
-        del self._things[name]
+        del self._objects[name]
 
     def clear(self) -> None:
-        self._things.clear()
+        self._objects.clear()
 
     def __contains__(self, name: object) -> bool:
-        return name in self._things or name in extras.installed()[self.kind]
+        return name in self._objects or name in extras.installed()[self.kind]
 
     def __iter__(self) -> Iterator[str]:
-        return iter({**self._things, **extras.installed()[self.kind]})
+        return iter({**self._objects, **extras.installed()[self.kind]})
 
     def __len__(self) -> int:
-        return len({**self._things, **extras.installed()[self.kind]})
+        return len({**self._objects, **extras.installed()[self.kind]})
 
     def register(self, name: str, thing: T) -> T:
-        """Add a class or function; a class learns its name. A name that is taken is a
-        ValueError.
+        """Add a class or function under a name, and set the class's ``name``.
+
+        Raise ValueError if the name belongs to another object.
         """
-        known, new = self._things.get(name, thing), thing
-        if known is not new and _place(known) != _place(new):
-            raise ValueError(f"{self.kind} name {name!r} is taken by {':'.join(_place(known))}")
+        known = self._objects.get(name, thing)
+        if known is not thing and _module_and_name(known) != _module_and_name(thing):
+            taken_by = ":".join(_module_and_name(known))
+            raise ValueError(f"{self.kind} name {name!r} is taken by {taken_by}")
         if isinstance(thing, type):
             thing.name = name  # type: ignore[attr-defined]
-        self._things[name] = thing
+        self._objects[name] = thing
         return thing
 
     def resolve(self, name: str) -> T:
-        """Return what a name stands for, registered, ``my_module:my_name`` or
-        ``my_file.py:my_name``, or raise a RecipeError.
+        """Return what a name stands for: a registered name, or the user's own object.
+
+        The user's object is written ``my_module:my_name`` or ``my_file.py:my_name``. Raise
+        RecipeError if the name is unknown.
         """
-        if name in self._things:
-            return self._things[name]
+        if name in self._objects:
+            return self._objects[name]
         if ":" in name:
             return import_object(name, self.kind)
         if name not in self:
@@ -94,28 +101,25 @@ class Registry(MutableMapping[str, T]):
             )
             raise RecipeError(
                 unknown_name(self.kind, name, self)
-                + f" One of your own is named with a colon: {fix}."
+                + f" To name your own {self.kind}, write a colon: {fix}."
             )
         return self[name]
 
 
 def look_beside(recipe: Path) -> None:
-    """Look for files and modules of the user's own beside this recipe too, after the working
-    directory.
-    """
+    """Search the recipe's folder for files and modules of the user, after the working directory."""
     global _recipe_folder
     _recipe_folder = recipe.parent.resolve()
 
 
 def import_object(path: str, kind: str) -> Any:
-    """Import ``my_module:my_name`` or ``my_file.py:my_name``, from the path, the working directory,
-    or beside the recipe.
+    """Import ``my_module:my_name`` or ``my_file.py:my_name``.
 
-    RecipeError: there is no such module, file or name, or importing it fails; the message names the
-    line.
+    Search the Python path, the working directory and the recipe's folder. Raise RecipeError if the
+    module, the file or the name is missing, or if the import fails. The message names the line.
     """
     module_name, _, attribute = path.rpartition(":")
-    # Last, so that a json.py or trl.py there takes no library's place.
+    # The working directory comes last, so that its json.py or trl.py does not hide a library.
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     where = f"{kind} {path!r}"
@@ -130,15 +134,15 @@ def import_object(path: str, kind: str) -> Any:
 
 
 def _on_the_path(name: str, where: str) -> str:
-    """Return the name that a file or module can be imported by, with its folder on the path."""
+    """Put the folder of a file or module on the path. Return the name to import it by."""
     if not name.endswith(".py") and "/" not in name:
         if not _is_importable(name):
             _add_recipe_folder(name.partition(".")[0])
         return name
-    file = _own_file(name)
+    file = _user_file(name)
     if file is None:
-        near = nearest(Path(name).name, (there.name for there in Path(name).parent.glob("*.py")))
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        close = nearest(Path(name).name, (there.name for there in Path(name).parent.glob("*.py")))
+        hint = f" Did you mean {close[0]!r}?" if close else ""
         raise RecipeError(f"{where}: no file {name!r} in {_searched()}.{hint}")
     return _module_of(file, where)
 
@@ -146,7 +150,7 @@ def _on_the_path(name: str, where: str) -> str:
 def _import_module(name: str, where: str) -> ModuleType:
     try:
         return importlib.import_module(name)
-    except OWN_FAULTS as error:
+    except USER_ERRORS as error:
         if (
             isinstance(error, ModuleNotFoundError)
             and error.name
@@ -155,10 +159,10 @@ def _import_module(name: str, where: str) -> ModuleType:
             raise RecipeError(
                 f"{where}: no module {name!r} on the path or in {_searched()}"
             ) from error
-        error_text = first_line(error)[:-1] + own_place(error)
+        error_text = first_line(error)[:-1] + user_code_place(error)
         if isinstance(error, SyntaxError):
             error_text = f"SyntaxError: {error.msg} ({error.filename}:{error.lineno})"
-        raise RecipeError(f"{where}: importing it fails: {error_text}") from error
+        raise RecipeError(f"{where}: the import fails: {error_text}") from error
 
 
 def _searched() -> str:
@@ -171,9 +175,7 @@ def _is_importable(module_name: str) -> bool:
 
 
 def _add_recipe_folder(module: str) -> None:
-    """Put the recipe's folder at the end of the path if a module or a package of this name lies
-    there.
-    """
+    """Add the recipe's folder to the path if it holds a module or package of this name."""
     folder = _recipe_folder
     if folder is not None and (
         (folder / f"{module}.py").is_file() or (folder / module / "__init__.py").is_file()
@@ -182,9 +184,10 @@ def _add_recipe_folder(module: str) -> None:
         importlib.invalidate_caches()
 
 
-def _own_file(name: str) -> Path | None:
-    """Return the Python file of this name, absolute, in the working directory or beside the recipe;
-    the ending may be missing.
+def _user_file(name: str) -> Path | None:
+    """Return the absolute path of the user's Python file, with or without ``.py`` in its name.
+
+    Search the working directory and the recipe's folder.
     """
     path = Path(name if name.endswith(".py") else f"{name}.py").expanduser()
     places = (folder / path for folder in (Path.cwd(), _recipe_folder or Path.cwd()))
@@ -192,21 +195,22 @@ def _own_file(name: str) -> Path | None:
 
 
 def _module_of(file: Path, where: str) -> str:
-    """Put a file's folder on the path, and return the name that worker processes too import the
-    file by.
+    """Put a file's folder on the path and return its module name.
+
+    Worker processes import the file by this name too.
     """
     if str(file.parent.resolve()) not in sys.path:
         sys.path.append(str(file.parent.resolve()))
     importlib.invalidate_caches()
-    # The package of a dotted name would be imported first.
+    # For a dotted name, find_spec would import the package first.
     known = sys.modules.get(file.stem) or (
         None if "." in file.stem else importlib.util.find_spec(file.stem)
     )
-    found = getattr(known, "__file__", getattr(known, "origin", None))
-    if not (found and Path(found).is_file() and file.samefile(found)):
-        other = f", which is that of {found or known}" if known else ""
+    origin = getattr(known, "__file__", getattr(known, "origin", None))
+    if not (origin and Path(origin).is_file() and file.samefile(origin)):
+        other = f", which belongs to {origin or known}" if known else ""
         raise RecipeError(
-            f"{where}: {file} cannot be imported by its name {file.stem!r}{other}. Fix: "
-            f"rename the file"
+            f"{where}: {file} cannot be imported by its name {file.stem!r}{other}. Fix: rename the "
+            "file"
         )
     return file.stem

@@ -1,5 +1,7 @@
-"""The processes of one run. The launcher's environment says which one this is, without torch;
-Accelerate does the rest.
+"""The processes of one run.
+
+The launcher's environment variables say which process this is, without torch. Accelerate does the
+rest.
 """
 
 import atexit
@@ -20,12 +22,12 @@ def rank() -> int:
 
 
 def world_size() -> int:
-    """Return how many processes the run has, on all machines."""
+    """Return how many processes the run has on all machines."""
     return int(os.environ.get("WORLD_SIZE", 1))
 
 
 def cores_per_rank() -> int:
-    """This process's share of the cores that this machine lends to the run."""
+    """Return this process's share of the cores that the machine gives to the run."""
     cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
@@ -37,8 +39,9 @@ def is_main_process() -> bool:
 
 
 def connect(*, use_cpu: bool) -> None:
-    """Join the other processes, for an entry point that builds no trainer. The first waits for the
-    slowest as long as it takes.
+    """Connect this process to the others, for a command that builds no trainer.
+
+    The first process waits for the slowest without a time limit.
     """
     if world_size() == 1:
         return
@@ -50,19 +53,21 @@ def connect(*, use_cpu: bool) -> None:
 
 
 def start_child(command: list[str], **options: Any) -> subprocess.Popen:
-    """Start a command that a terminal's Ctrl-C does not reach a second time: it is in a group of
-    its own.
+    """Start a command in its own process group, so that a terminal's Ctrl-C does not reach it
+    twice.
 
-    When this process is gone, even by kill -9, Linux sends it SIGTERM (PR_SET_PDEATHSIG), and
-    training saves a checkpoint.
+    When this process ends, even by kill -9, Linux sends SIGTERM to the command (PR_SET_PDEATHSIG),
+    and training saves a checkpoint.
     """
     libc = ctypes.CDLL(None)
-    ends = (lambda: libc.prctl(1, signal.SIGTERM)) if sys.platform == "linux" else None
-    return subprocess.Popen(command, process_group=0, preexec_fn=ends, **options)
+    signal_on_parent_death = (
+        (lambda: libc.prctl(1, signal.SIGTERM)) if sys.platform == "linux" else None
+    )
+    return subprocess.Popen(command, process_group=0, preexec_fn=signal_on_parent_death, **options)
 
 
 def destroy_process_group_at_exit() -> None:
-    """Destroy the process group at exit; leaving it open can crash the interpreter."""
+    """Destroy the process group at exit. An open group can crash the interpreter."""
     if world_size() > 1:
         import torch.distributed
 
@@ -79,8 +84,9 @@ def wait() -> None:
 
 
 def gather(items: list[Any]) -> list[Any]:
-    """Return every process's items, those of rank 0 first; ``items`` if the processes are not
-    connected. All must call it.
+    """Return the items of every process, those of rank 0 first.
+
+    Return ``items`` if the processes are not connected. Every process must call it.
     """
     if world_size() == 1:
         return items
@@ -91,28 +97,32 @@ def gather(items: list[Any]) -> list[Any]:
 
 
 def first(call: Callable[[], Any]) -> Any:
-    """Call on rank 0, and return the result (or raise its RecipeError) on every process; before
-    they are connected, on rank 0.
+    """Call a function on rank 0, and return its result or raise its RecipeError on every process.
+
+    Before the processes are connected, only rank 0 gets the result.
     """
-    given = refused = None
+    result = refusal = None
     if rank() == 0:
         try:
-            given = call()
+            result = call()
         except RecipeError as error:
-            refused = error
-    given, refused = gather([(given, refused)])[0]
-    if refused:
-        raise refused
-    return given
+            refusal = error
+    result, refusal = gather([(result, refusal)])[0]
+    if refusal:
+        raise refusal
+    return result
 
 
 @contextlib.contextmanager
 def handled_by(handler: Callable[[int, Any], None]) -> Iterator[None]:
-    """Hand SIGINT, SIGTERM and, unless ``nohup`` ignores it, SIGHUP to ``handler``."""
+    """Handle SIGINT, SIGTERM and SIGHUP with ``handler`` in this block.
+
+    A SIGHUP that ``nohup`` ignores stays ignored.
+    """
     numbers, previous = [signal.SIGINT, signal.SIGTERM], {}
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
-    with contextlib.suppress(ValueError):  # not the main thread: the caller owns the signals
+    with contextlib.suppress(ValueError):  # only the main thread may set signal handlers
         for number in numbers:
             previous[number] = signal.signal(number, handler)
     try:

@@ -1,5 +1,6 @@
-"""Dataclasses read from a file's mappings; annotations and :func:`limited` say which values are
-allowed.
+"""Build dataclasses from a file's mappings.
+
+Annotations and :func:`limited` say which values are allowed.
 """
 
 import math
@@ -12,7 +13,7 @@ from r1_recipes.common.errors import RecipeError, require, unknown_name
 
 T = TypeVar("T")
 
-_PLAIN: dict[type, tuple[str, Callable[[Any], bool]]] = {
+_VALUE_CHECKS: dict[type, tuple[str, Callable[[Any], bool]]] = {
     bool: ("true or false", lambda value: isinstance(value, bool)),
     int: ("a whole number", lambda value: type(value) is int),
     float: ("a number", lambda value: type(value) in (int, float) and math.isfinite(value)),
@@ -23,25 +24,33 @@ _PLAIN: dict[type, tuple[str, Callable[[Any], bool]]] = {
 
 
 def limited(condition: Callable[[Any], bool], allowed: str, default: Any = MISSING) -> Any:
-    """A dataclass field with a condition on its values; ``allowed`` says in words which hold."""
+    """Return a dataclass field with a condition on its values.
+
+    ``allowed`` describes the values that meet the condition, for the error message.
+    """
     return field(default=default, metadata={"condition": condition, "allowed": allowed})
 
 
 def from_mapping(cls: type[T], mapping: Any, where: str) -> T:
-    """Build a dataclass (fields of plain types, dataclasses or tuples of them) from a mapping; a
-    key of ``None`` counts as absent.
+    """Build a dataclass from a mapping; a value of ``None`` counts as absent.
+
+    Fields may be plain types, dataclasses, or tuples of dataclasses. Raise RecipeError that begins
+    with ``where``.
     """
     known = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
     if not isinstance(mapping, Mapping):
         raise RecipeError(f"{where}: must be a mapping of {', '.join(known)}, got {mapping!r}")
-    if strange := [key for key in mapping if key not in known]:
-        raise RecipeError(f"{where}: " + unknown_name("key", strange[0], known))
-    given = {key: value for key, value in mapping.items() if value is not None}
-    if missing := [name for name, f in known.items() if name not in given and f.default is MISSING]:
+    if unknown := [key for key in mapping if key not in known]:
+        raise RecipeError(f"{where}: " + unknown_name("key", unknown[0], known))
+    present = {key: value for key, value in mapping.items() if value is not None}
+    if missing := [
+        name for name, f in known.items() if name not in present and f.default is MISSING
+    ]:
         raise RecipeError(f"{where}: {', '.join(missing)}: missing")
     types = get_type_hints(cls)
     values = {
-        key: _read(known[key], types[key], value, f"{where}: {key}") for key, value in given.items()
+        key: _read(known[key], types[key], value, f"{where}: {key}")
+        for key, value in present.items()
     }
     try:
         return cls(**values)
@@ -49,13 +58,13 @@ def from_mapping(cls: type[T], mapping: Any, where: str) -> T:
         raise RecipeError(f"{where}: {error}") from None
 
 
-def _read(f: Field, kind: Any, value: Any, where: str) -> Any:
-    if isinstance(kind, UnionType):
-        [kind] = (part for part in get_args(kind) if part is not NoneType)
-    if is_dataclass(kind):
-        return from_mapping(kind, value, where)  # type: ignore[arg-type]
-    origin = get_origin(kind) or kind
-    if origin is tuple and is_dataclass(entry := get_args(kind)[0]):
+def _read(f: Field, hint: Any, value: Any, where: str) -> Any:
+    if isinstance(hint, UnionType):
+        [hint] = (part for part in get_args(hint) if part is not NoneType)
+    if is_dataclass(hint):
+        return from_mapping(hint, value, where)  # type: ignore[arg-type]
+    origin = get_origin(hint) or hint
+    if origin is tuple and is_dataclass(entry := get_args(hint)[0]):
         if not isinstance(value, list) or not value:
             raise RecipeError(
                 f"{where}: must be a list of mappings of "
@@ -65,7 +74,7 @@ def _read(f: Field, kind: Any, value: Any, where: str) -> Any:
             _read(f, entry, item, f"{where.removesuffix('s')} {number}")
             for number, item in enumerate(value, start=1)
         )
-    allowed, fits = _PLAIN[origin]
+    allowed, fits = _VALUE_CHECKS[origin]
     holds = fits(value) and f.metadata.get("condition", fits)(value)
     require(holds, where, f.metadata.get("allowed", allowed), value)
     return tuple(value) if origin is tuple else value

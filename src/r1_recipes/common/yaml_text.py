@@ -1,4 +1,4 @@
-"""YAML files of anybody: bounded, and without repeated keys."""
+"""Read untrusted YAML: bounded in size, and without repeated keys."""
 
 import math
 import shlex
@@ -12,22 +12,22 @@ from r1_recipes.common.errors import RecipeError, nearest
 from r1_recipes.common.files import find_yaml, not_utf8
 
 _DATA = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".xlsx")
-# What a YAML file may be and stand for: hundreds of times the largest recipe, and still read in
-# seconds.
+# Limits of a YAML file, with its aliases expanded. They are hundreds of times the largest recipe,
+# and a file at the limits is still read in seconds.
 _MAX_YAML_BYTES, _MAX_YAML_VALUES, _MAX_YAML_LEVELS = 1_000_000, 100_000, 64
-_MAX_DIGITS = (
-    10_000  # 1:30:00 is a number to the base of 60, which a long one takes minutes to become
-)
+# YAML reads 1:30:00 as a number in base 60. A very long one takes minutes to convert.
+_MAX_DIGITS = 10_000
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Return the one mapping of a YAML file; a RecipeError says what is wrong with it, by line and
-    column.
+    """Return the mapping in a recipe's YAML file.
+
+    Raise RecipeError, with line and column, if the file is missing, not YAML, or not one mapping.
     """
     path = find_yaml(path)
     if path.suffix in (".sh", ".bash", ".py"):
         raise RecipeError(
-            f"{path}: a recipe must be a YAML file, got a script. Fix: write a recipe by the "
+            f"{path}: a recipe must be a YAML file, got a script. Fix: write a recipe with the "
             f"tables in docs/migration.md"
         )
     if path.suffix.lower() in _DATA and path.is_file():
@@ -36,21 +36,22 @@ def read_yaml(path: Path) -> dict[str, Any]:
             f"{shlex.quote(str(path))}, which writes one"
         )
     if not path.is_file():
-        near = nearest(path.name, (p.name for p in path.parent.glob("*.yaml")))
+        close = nearest(path.name, (p.name for p in path.parent.glob("*.yaml")))
         hint = (
-            f" Did you mean {path.parent / near[0]}?"
-            if near
-            else " Those that are shipped: r1-recipes recipes"
+            f" Did you mean {path.parent / close[0]}?"
+            if close
+            else " To list the shipped recipes: r1-recipes recipes"
         )
         raise RecipeError(f"{path}: no such recipe file.{hint}")
     return read_mapping(path)
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
-    """Return the one mapping of an existing YAML file, as :func:`read_yaml`."""
+    """Return the mapping in an existing YAML file. Raise as :func:`read_yaml` does."""
     if path.stat().st_size > _MAX_YAML_BYTES:
         raise RecipeError(
-            f"{path}: {path.stat().st_size} bytes; a recipe has at most {_MAX_YAML_BYTES}"
+            f"{path}: has {path.stat().st_size} bytes, but a recipe may have at most "
+            f"{_MAX_YAML_BYTES}"
         )
     try:
         text = path.read_text(encoding="utf-8")
@@ -67,18 +68,22 @@ def read_mapping(path: Path) -> dict[str, Any]:
         )
     for key in (key for key in values if not isinstance(key, str)):
         raise RecipeError(
-            f"{path}: key {key!r} is read as {type(key).__name__}, not text; put it in quotes"
+            f"{path}: YAML reads the key {key!r} as {type(key).__name__}, not as text. Fix: put it "
+            "in quotes"
         )
     return values
 
 
 def parse_yaml(text: str, name: str) -> Any:
-    """Return what a YAML text of anybody says; a RecipeError calls it ``name``. Aliases may stand
-    for more than a machine can hold.
+    """Return the value of a YAML text.
+
+    Raise RecipeError, which begins with ``name``, if the text is not valid YAML or expands to too
+    much. The text is untrusted: aliases can stand for more than a machine can hold.
     """
     if len(text) > _MAX_YAML_BYTES:
         raise RecipeError(
-            f"{name}: {len(text)} characters of YAML; a recipe has at most {_MAX_YAML_BYTES}"
+            f"{name}: has {len(text)} characters of YAML, but a recipe may have at most "
+            f"{_MAX_YAML_BYTES}"
         )
     try:
         loader = _UniqueKeyLoader(text)
@@ -87,7 +92,8 @@ def parse_yaml(text: str, name: str) -> Any:
     except RecursionError:
         limits = f"{_MAX_YAML_VALUES} values or {_MAX_YAML_LEVELS} levels"
         raise RecipeError(
-            f"{name}: with its aliases filled in it has more than {limits}; no recipe has"
+            f"{name}: this file expands to more than {limits} through YAML aliases. Fix: remove "
+            "the aliases"
         ) from None
     except RecipeError:
         raise
@@ -98,17 +104,20 @@ def parse_yaml(text: str, name: str) -> Any:
         ValueError,
         AttributeError,
         ArithmeticError,
-    ) as error:  # of a date 2025-02-30, or a tag
+    ) as error:  # for example for the date 2025-02-30, or for a tag
         for mark in (getattr(error, "context_mark", None), getattr(error, "problem_mark", None)):
             if mark is not None:
-                mark.buffer = None  # the line itself may hold a key
+                mark.buffer = None  # the line itself may hold a secret
         raise RecipeError(
             f"{name}: not valid YAML: {' '.join(f'{type(error).__name__}: {error}'.split())}"
         ) from error
 
 
 def _bounded_document(loader: yaml.SafeLoader) -> Any:
-    """Return the loader's one document; a RecursionError: it stands for more than a recipe may."""
+    """Return the loader's one document.
+
+    Raise RecursionError if it expands to more than a recipe may hold.
+    """
     node = loader.get_single_node()
     if node is None:
         return None
@@ -120,12 +129,13 @@ def _bounded_document(loader: yaml.SafeLoader) -> Any:
     return document
 
 
-def _extent(node: yaml.Node, known: dict[yaml.Node, tuple[float, float]]) -> tuple[float, float]:
-    """Return values and levels that a node stands for; one that holds itself stands for no end of
-    them.
+def _extent(node: yaml.Node, extents: dict[yaml.Node, tuple[float, float]]) -> tuple[float, float]:
+    """Return how many values and levels a node expands to.
+
+    Both are infinite for a node that contains itself.
     """
-    if node not in known:
-        known[node] = (math.inf, math.inf)
+    if node not in extents:
+        extents[node] = (math.inf, math.inf)
         if (
             node.tag in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
             and len(node.value) > _MAX_DIGITS
@@ -136,34 +146,34 @@ def _extent(node: yaml.Node, known: dict[yaml.Node, tuple[float, float]]) -> tup
             for entry in node.value
             for part in (entry if isinstance(entry, tuple) else (entry,))
         ]
-        extents = [_extent(part, known) for part in parts if isinstance(part, yaml.Node)]
-        known[node] = (
-            1 + sum(values for values, _ in extents),
-            1 + max((levels for _, levels in extents), default=0),
+        inner = [_extent(part, extents) for part in parts if isinstance(part, yaml.Node)]
+        extents[node] = (
+            1 + sum(values for values, _ in inner),
+            1 + max((levels for _, levels in inner), default=0),
         )
-    return known[node]
+    return extents[node]
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
-    """PyYAML would silently keep the last of repeated keys; the same key with the same text is one
-    key.
+    """Load YAML and refuse repeated keys with different values.
+
+    PyYAML would silently keep the last of them.
     """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
         seen: dict[Hashable, Any] = {}
         for key_node, value_node in node.value:
-            if (
-                key_node.tag == "tag:yaml.org,2002:merge"
-            ):  # `<<: *anchor`; what it brings in may be overridden
+            # Keys that `<<: *anchor` brings in may be overridden.
+            if key_node.tag == "tag:yaml.org,2002:merge":
                 continue
             key = self.construct_object(key_node, deep=True)
-            # The loader itself refuses a key that is not hashable.
+            # The base class refuses a key that is not hashable.
             if (
                 isinstance(key, Hashable)
                 and seen.setdefault(key, value_node.value) != value_node.value
             ):
                 raise RecipeError(
-                    f"{self.name}: key {key!r} stands more than once, line "
+                    f"{self.name}: key {key!r} appears more than once, line "
                     f"{key_node.start_mark.line + 1}"
                 )
         return super().construct_mapping(node, deep)

@@ -1,5 +1,6 @@
-"""Completions: who generates them (Transformers, vLLM in this process, or an OpenAI-compatible
-server), and where they are stored.
+"""Generate completions, and store them.
+
+A backend generates: Transformers, vLLM in this process, or an OpenAI-compatible server.
 """
 
 from __future__ import annotations
@@ -23,28 +24,31 @@ if TYPE_CHECKING:
 def load_format(
     recipe: Recipe, backend: str
 ) -> tuple[PreTrainedTokenizerBase | None, ResponseFormat]:
-    """Load the tokenizer (``None``: the server keeps its own) and the format that reads the
-    backend's completions.
+    """Return the tokenizer and the format that reads the backend's completions.
+
+    The tokenizer is ``None`` if a server has it.
     """
     if backend != "openai":
         return load_tokenizer(recipe)
-    # The server writes the prefill, by its model's chat template; completions come without it and
-    # are read with it in front.
+    # The server's chat template writes the prefill. Completions come without it, so the format puts
+    # it in front before it reads them.
     return None, recipe_format(recipe)
 
 
 def get_backend(
     recipe: Recipe, tokenizer: PreTrainedTokenizerBase | None, backend: str, rows: Any = None
 ) -> Backend:
-    """Load the recipe's model; ``tokenizer`` is that of :func:`load_format`. With tools it plays
-    episodes, of ``rows`` by request.
+    """Load the recipe's model and return the backend that generates with it.
+
+    ``tokenizer`` comes from :func:`load_format`. With tools or environments, the backend plays
+    episodes of ``rows``.
     """
     tools, environments = agent(recipe, tokenizer)
     plays = tools or environments
     single: Backend
     if tokenizer is None:
         single = OpenAIBackend(recipe)
-    elif backend == "vllm":  # an episode's turns have no bound that is known before
+    elif backend == "vllm":  # the length of an episode is not known in advance
         single = VLLMBackend(recipe, tokenizer, None if plays or rows is None else rows["prompt"])
     else:
         single = TransformersBackend(recipe, tokenizer)

@@ -1,11 +1,11 @@
-"""Completions by an OpenAI-compatible server."""
+"""Generate completions with an OpenAI-compatible server."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from r1_recipes.common.chat_client import PATIENCE, ChatServer, Reply
+from r1_recipes.common.chat_client import MAX_FAILURES_IN_A_ROW, ChatServer, Reply
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.completions.types import (
     Completion,
@@ -19,20 +19,23 @@ from r1_recipes.completions.types import (
 from r1_recipes.prompts import get_response_format
 from r1_recipes.recipe.types import Recipe
 
+# Values that change nothing. They are not sent, because not every server accepts these keys.
 _NEUTRAL = {
     "top_p": 1.0,
     "top_k": 0,
     "min_p": None,
     "repetition_penalty": 1.0,
-}  # not sent: not every server takes these keys
-# Requests handed to the client at once, in units of those under way: the server waits for
-# stragglers only between slices.
+}
+# How many times the concurrent requests are handed to the client at once. The server waits for
+# slow requests only between these slices.
 _SLICE = 64
 
 
 class _Rows:
-    """Replies by row, handed over once a row has ``count``. Failed rows wait for one that is
-    answered: then the failure was their own.
+    """Collect replies by row, and hand over a row when it has ``count`` replies.
+
+    Failed rows wait for a row that succeeds. If one does, the server is up and the failures were
+    caused by the rows.
     """
 
     def __init__(
@@ -58,9 +61,8 @@ class _Rows:
             self.hand_over()
         elif len(self._held_back) >= self._max_failures:
             raise RecipeError(
-                f"{len(self._held_back)} rows failed one after the other, so this stops "
-                f"here; the last: {error} "
-                "The same command goes on from what is stored"
+                f"{len(self._held_back)} rows failed in a row, so generation stopped. The last "
+                f"error: {error} Fix: correct the cause, then run the same command to resume"
             )
 
     def hand_over(self) -> None:
@@ -69,8 +71,9 @@ class _Rows:
 
 
 class OpenAIBackend:
-    """The server at ``OPENAI_BASE_URL``. Each completion is a request of its own, retried by
-    itself.
+    """The server at ``OPENAI_BASE_URL``.
+
+    Each completion is a separate request with its own retries.
     """
 
     def __init__(self, recipe: Recipe) -> None:
@@ -100,19 +103,20 @@ class OpenAIBackend:
             temperatures_of(sampling_plans),
             self._settings.generation_batch_size,
         )
-        rows = _Rows(len(temperatures), max(PATIENCE, at_once), self._completion, sink)
+        rows = _Rows(len(temperatures), max(MAX_FAILURES_IN_A_ROW, at_once), self._completion, sink)
         step = max(1, _SLICE * at_once // len(temperatures))
         for begin in range(0, len(requests), step):
             for temperature in dict.fromkeys(temperatures):
-                samples = [sample for sample, own in enumerate(temperatures) if own == temperature]
+                samples = [i for i, value in enumerate(temperatures) if value == temperature]
                 self._ask(requests[begin : begin + step], temperature, samples, rows)
         rows.hand_over()
 
     def _ask(
         self, requests: Sequence[Request], temperature: float, samples: Sequence[int], rows: _Rows
     ) -> None:
-        """Ask for these samples of each request at one temperature; replies go to ``rows`` as they
-        come in.
+        """Request these samples of each request at one temperature.
+
+        Replies go to ``rows`` as they arrive.
         """
         from transformers.utils import get_json_schema
 
@@ -121,7 +125,7 @@ class OpenAIBackend:
             self._settings.seed,
             None,
         )
-        if temperature and seed is not None:  # not every server takes one
+        if temperature and seed is not None:  # not every server accepts a seed
             seeds = [sample_seed(seed, request.index, sample) for request, sample in pairs]
 
         def on_reply(number: int, reply: Reply) -> None:
@@ -140,7 +144,7 @@ class OpenAIBackend:
     def _completion(self, reply: Reply) -> Completion:
         text = reply.text
         if reply.reasoning:
-            # The server took the reasoning out of the text; it belongs in front again, as the model
+            # The server moved the reasoning out of the text. Put it back in front, as the model
             # wrote it.
             opening, closing = (
                 self._format.tags[:2] if self._format.reasoning_tags else ("", "\n\n")

@@ -1,9 +1,8 @@
-"""Generated rows on disk, appended as they come, so that a run killed at any moment goes on without
-loss.
+"""Store generated rows on disk as they arrive, so that a killed run resumes without loss.
 
-A shard is a JSON-lines file; every start of a process writes its own. A record that was cut off
-when the process died is removed when the folder is opened again, and its row is generated again. A
-whole record is never changed.
+A shard is a JSON-lines file. Every start of a process writes a new shard. If the process dies
+within a record, the incomplete record is removed when the folder is opened again, and its row is
+generated again. A complete record never changes.
 """
 
 from __future__ import annotations
@@ -30,21 +29,22 @@ logger = logging.getLogger(__name__)
 
 
 class ShardStore:
-    """Append-only records by ``index``, which all processes of a run open together; rank 0 locks
-    and repairs the folder before.
+    """An append-only store of records by ``index``, which all processes of a run open together.
+
+    Rank 0 locks and repairs the folder first.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.digests: dict[int, str] = {}  # by index, of the row that the stored record answers
-        self.failed: set[int] = set()  # indices whose record holds an error
+        self.digests: dict[int, str] = {}  # index -> digest of the row that the record answers
+        self.failed: set[int] = set()  # indices of records with an error
         self._places: dict[int, tuple[Path, int]] = {}
 
     def __enter__(self) -> ShardStore:
         processes.first(self._open)
         if processes.rank():
             self.reload()
-        processes.wait()  # all have read what is there; then it grows
+        processes.wait()  # every process must read the shards before a new one is written
         return self
 
     def _open(self) -> None:
@@ -59,7 +59,7 @@ class ShardStore:
         return len(self._places)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """The records in order of their index, read from disk one at a time."""
+        """Yield the records in the order of their index, read from disk one at a time."""
         for index in sorted(self._places):
             path, start = self._places[index]
             with path.open("rb") as file:
@@ -68,13 +68,13 @@ class ShardStore:
             yield json.loads(line)
 
     def reload(self) -> None:
-        """Read what all processes have stored; a process knows only its own records otherwise."""
+        """Read the records of all processes. Without it, a process knows only its own records."""
         paths = sorted(self.folder.glob("shard-*.jsonl"))
         for path in paths:
             self._read(path)
-        # Numbers go up with time: the newest record of a row must stand furthest on.
+        # Shard numbers grow with time, because the newest record of a row must come last.
         last = int(paths[-1].stem.removeprefix("shard-")) if paths else -1
-        self._own = self.folder / f"shard-{last + 1 + processes.rank():05d}.jsonl"
+        self._shard = self.folder / f"shard-{last + 1 + processes.rank():05d}.jsonl"
 
     def _read(self, path: Path) -> None:
         end = 0
@@ -82,8 +82,8 @@ class ShardStore:
             for number, line in enumerate(file, start=1):
                 if not line.endswith(b"\n"):
                     logger.warning(
-                        "%s: its last record was cut off when the run ended; that row is "
-                        "generated again",
+                        "%s: the last record is incomplete, because the run ended while writing "
+                        "it; its row is generated again",
                         path,
                     )
                     with open_unlinked(path, "r+b") as shard:
@@ -95,13 +95,16 @@ class ShardStore:
                     self._note(record, path, end)
                 except (ValueError, KeyError, TypeError, RecursionError):
                     raise RecipeError(
-                        f"{path}: line {number} is no record of a generation run, or damaged. "
-                        "Fix: remove the file to generate its rows again"
+                        f"{path}: line {number}: is damaged, or not a record of a generation run. "
+                        "Fix: delete the file to generate its rows again"
                     ) from None
                 end += len(line)
 
     def _note(self, record: dict[str, Any], path: Path, start: int) -> None:
-        """A row that was asked for again after a failure has two records; the later one counts."""
+        """Remember a record's place.
+
+        A row that was generated again after a failure has two records; the later one counts.
+        """
         index = operator.index(record["index"])
         self.digests[index] = record["digest"]
         if record["error"]:
@@ -111,35 +114,40 @@ class ShardStore:
         self._places[index] = (path, start)
 
     def append(self, record: dict[str, Any]) -> None:
-        """Write a record (``index``, ``digest``, ``error``, ``completions`` and more) and make sure
-        that it is on the disk.
+        """Write a record to disk.
+
+        It has ``index``, ``digest``, ``error``, ``completions`` and more. Raise RecipeError if the
+        disk is full.
         """
-        # ASCII escapes carry lone surrogates and control characters, which UTF-8 cannot.
+        # ASCII escapes can hold lone surrogates and control characters, which UTF-8 cannot.
         line = (json.dumps(record, default=str) + "\n").encode("ascii")
         try:
-            with open_unlinked(self._own, "ab") as file:
+            with open_unlinked(self._shard, "ab") as file:
                 start = file.tell()
                 file.write(line)
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
             raise RecipeError(
-                f"{self._own}: cannot be written: {error.strerror}. "
-                f"{len(self)} rows are stored whole; make room and run the same command again"
+                f"{self._shard}: cannot be written: {error.strerror}. {len(self)} rows are stored. "
+                "Fix: free some disk space, then run the same command again"
             ) from error
-        self._note(record, self._own, start)
+        self._note(record, self._shard, start)
 
-    def check_whole(self, rows: int) -> None:
-        """Make sure that what all processes wrote is here; ask after a wait and :meth:`reload`."""
+    def check_complete(self, rows: int) -> None:
+        """Raise if rows of other processes are missing.
+
+        Call it after a barrier and :meth:`reload`.
+        """
         if missing := rows - len(self):
             raise RecipeError(
-                f"{self.folder}: {missing} of {rows} rows are not here: the hosts do not "
-                f"share this folder. "
-                "Fix: run the same command again with it on a disk that they share"
+                f"{self.folder}: {missing} of {rows} rows are missing, because the hosts do not "
+                "share this folder. "
+                "Fix: run the same command again with an output_dir on storage that all hosts share"
             )
 
     def check_rows(self, digests: Sequence[str]) -> None:
-        """Make sure that every record answers the row of its index by its digest."""
+        """Raise unless every record answers the row with its index, by the row's digest."""
         other = [
             index
             for index, digest in self.digests.items()
@@ -148,14 +156,15 @@ class ShardStore:
         if other:
             raise RecipeError(
                 f"{self.folder.parent}: holds completions of other rows, settings or weights "
-                f"than today's (row {other[0]}); "
-                "choose another output folder, or remove this one"
+                f"than this run's (row {other[0]}). "
+                "Fix: choose another output folder, or delete this one"
             )
 
 
 def row_digests(rows: Dataset, made_by: dict[str, Any] | None = None) -> list[str]:
-    """A short digest per row, to notice stored completions of other questions, golds or settings
-    (``made_by``) than today's.
+    """Return a short digest per row of its question, its reference answer and ``made_by``.
+
+    A stored completion with another digest belongs to other data or settings.
     """
     solutions = rows["solution"] if "solution" in rows.column_names else [None] * len(rows)
     digests = []

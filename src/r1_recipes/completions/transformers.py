@@ -1,4 +1,4 @@
-"""Completions by Transformers' ``generate``."""
+"""Generate completions with Transformers' ``generate``."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from r1_recipes.recipe import Recipe
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-# None, not the defaults: Transformers warns about a temperature that greedy decoding does not use.
+# None instead of the defaults: Transformers warns about values that greedy decoding does not use.
 _GREEDY = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
 
 
 def load_model(recipe: Recipe) -> PreTrainedModel:
-    """Load the recipe's model for generation, on the accelerator if there is one."""
+    """Return the recipe's model for generation, on the accelerator if there is one."""
     from accelerate import PartialState
 
     settings = recipe.model
     try:
         options = {"dtype": settings.dtype, "attn_implementation": settings.attn_implementation}
         model = from_pretrained("AutoModelForCausalLM", recipe, **options)
-    except OSError as error:  # a file that is not there, not whole, or another user's
+    except OSError as error:  # a file is missing, incomplete or not readable
         raise cannot_load(str(settings.model_name_or_path), error) from error
     if not recipe.training.use_cpu:
         model = model.to(PartialState().device)
@@ -36,14 +36,15 @@ def load_model(recipe: Recipe) -> PreTrainedModel:
 
 
 def sampling(settings: Any, temperature: float | None = None) -> dict[str, Any]:
-    """Transformers' generation arguments for a recipe's sampling keys; ``temperature`` replaces the
-    recipe's, 0 is greedy.
+    """Return Transformers' generation arguments for a recipe's sampling keys.
+
+    ``temperature`` replaces the recipe's; 0 is greedy.
     """
     temperature = settings.temperature if temperature is None else temperature
     if temperature == 0:
         return {**_GREEDY, "repetition_penalty": settings.repetition_penalty}
-    # Transformers' own default is top_k 50; training samples from everything unless the recipe says
-    # otherwise.
+    # Transformers' default is top_k 50. Training samples from all tokens unless the recipe sets
+    # another top_k.
     names = ("top_p", "top_k", "min_p", "repetition_penalty")
     return {
         "do_sample": True,
@@ -59,8 +60,9 @@ def complete(
     sampling_plans: Sequence[tuple[dict[str, Any], int]],
     max_new_tokens: int,
 ) -> list[list[list[Completion]]]:
-    """Complete a batch of prompts by plans (arguments as of :func:`sampling`, copies);
-    ``result[plan][prompt]`` lists completions.
+    """Complete a batch of prompts by plans, each with arguments of :func:`sampling` and copies.
+
+    ``result[plan][prompt]`` is the list of completions.
     """
     import torch
     from transformers.cache_utils import DynamicCache, DynamicLayer
@@ -79,13 +81,14 @@ def complete(
     }
     results = []
     with torch.inference_mode():
-        # Each prompt is read once, all but its last token, and the cache repeated: a fifth of the
-        # time for samples of 48 tokens on a CPU.
+        # Read each prompt once, except its last token, and repeat the cache. That takes a fifth of
+        # the time for samples of 48 tokens on a CPU.
         start = {name: tensor[:, :-1] for name, tensor in batch.items()}
         read = model.generate(
             **start, **_GREEDY, **{**limits, "max_new_tokens": 1}, return_dict_in_generate=True
         ).past_key_values
-        # Linear attention and recurrent states cannot be repeated; they are read for every copy.
+        # The states of linear attention and recurrent layers cannot be repeated, so such a model
+        # reads the prompt for every copy.
         repeatable = type(read) is DynamicCache and all(
             isinstance(layer, DynamicLayer) for layer in read.layers
         )
@@ -117,7 +120,7 @@ def _completion(
 
 
 class TransformersBackend:
-    """Batch by batch: slow, but it runs wherever PyTorch does."""
+    """Generate batch by batch. It is slow, but runs wherever PyTorch does."""
 
     def __init__(self, recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> None:
         self._settings = recipe.training
@@ -134,8 +137,8 @@ class TransformersBackend:
         arguments = [
             (sampling(settings, temperature), copies) for temperature, copies in sampling_plans
         ]
-        # Prompts of like length together: padding is work. The longest first: memory runs out at
-        # once, or not at all.
+        # Batch prompts of similar length, because padding costs time. Start with the longest, so
+        # that a lack of memory shows at once.
         requests = sorted(
             requests,
             key=lambda request: (-sum(map(len, map(message_text, request.prompt))), request.index),

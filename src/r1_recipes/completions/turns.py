@@ -1,4 +1,4 @@
-"""One turn of a conversation with tools: its prompt, and the calls in what a model wrote."""
+"""One message of a conversation with tools: its prompt, and the calls that the model wrote."""
 
 from __future__ import annotations
 
@@ -11,37 +11,35 @@ if TYPE_CHECKING:
 
 
 def written_prompt(tokenizer: PreTrainedTokenizerBase, request: Request) -> str:
-    """Return the text that the model goes on from, with its tools as the chat template
-    writes them.
-    """
+    """Return the text that the model continues, with its tools as the chat template writes them."""
     options = {"tools": list(request.tools)} if request.tools else {}
     messages = [
-        _thoughts_apart(message) if message.get("tool_calls") else message
+        _with_reasoning_fields(message) if message.get("tool_calls") else message
         for message in request.prompt
     ]
-    for turns in (
-        messages,
-        request.prompt,
-    ):  # as they were, if the template writes those fields nowhere: training keeps what was written
+    # If the template does not write these fields, use the unchanged messages: training keeps the
+    # model's text too.
+    for conversation in (messages, request.prompt):
         text = str(
             tokenizer.apply_chat_template(
-                turns, tokenize=False, add_generation_prompt=True, **options
+                conversation, tokenize=False, add_generation_prompt=True, **options
             )
         )
-        if all(turn.get("thinking", "") in text for turn in turns):
+        if all(message.get("thinking", "") in text for message in conversation):
             break
     return text
 
 
-def _thoughts_apart(message: dict[str, Any]) -> dict[str, Any]:
-    """Return a turn with its thoughts in the fields from which templates write them: some look
-    nowhere else.
+def _with_reasoning_fields(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message with its reasoning moved to separate fields.
+
+    Some templates read the reasoning only from these fields.
     """
-    thoughts, _, rest = message["content"].rpartition("</think>")
-    thoughts = thoughts.replace("<think>", "").strip()
+    reasoning, _, rest = message["content"].rpartition("</think>")
+    reasoning = reasoning.replace("<think>", "").strip()
     return (
-        message | {"content": rest.strip(), "reasoning_content": thoughts, "thinking": thoughts}
-        if thoughts
+        message | {"content": rest.strip(), "reasoning_content": reasoning, "thinking": reasoning}
+        if reasoning
         else message
     )
 
@@ -53,10 +51,13 @@ def read_completion(
     tokens: int,
     finish_reason: str,
 ) -> Completion:
-    """Return a completion of ``ids``, which end before the token that ends the turn; with tools, as
-    TRL's trainer reads it.
+    """Return the completion of ``ids``, which end before the token that ends the turn.
+
+    With tools, it is read as TRL's trainer reads it.
     """
-    if not (request.tools and ids):  # Transformers takes no ids for no messages
+    if not (
+        request.tools and ids
+    ):  # Transformers reads an empty list of ids as an empty list of messages
         return Completion(tokenizer.decode(ids, skip_special_tokens=True), tokens, finish_reason)
     from trl.chat_template_utils import parse_response
 

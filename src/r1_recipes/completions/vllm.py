@@ -1,4 +1,4 @@
-"""Completions by vLLM in this process."""
+"""Generate completions with vLLM in this process."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# What a launcher exports, by which vLLM would join its processes.
+# A launcher's environment variables. With them, vLLM would join the launcher's processes.
 _LAUNCHER = (
     "RANK",
     "WORLD_SIZE",
@@ -47,8 +47,9 @@ _LAUNCHER = (
 
 
 class VLLMBackend:
-    """vLLM's engine, one for each process. Every completion is a request of its own, so rows are
-    handed over as soon as they are whole.
+    """vLLM's engine, one per process.
+
+    Every completion is a separate request, so a row is handed over as soon as it is complete.
     """
 
     def __init__(
@@ -57,20 +58,21 @@ class VLLMBackend:
         tokenizer: PreTrainedTokenizerBase,
         prompts: Iterable[Messages] | None = None,
     ) -> None:
-        """Start the engine; with all ``prompts`` that will be asked, it need not hold more than the
-        longest and its completion.
+        """Start the engine.
+
+        Given all ``prompts``, the engine only has to hold the longest prompt and its completion.
         """
         where = f"{recipe.path}: backend: vllm:"
         if importlib.util.find_spec("vllm") is None:
             raise RecipeError(
-                f"{where} vLLM is not installed; {install_hint('vllm')}, or run without it: "
-                f"--backend transformers"
+                f"{where} vLLM is not installed. Fix: {install_hint('vllm')}, or "
+                "--backend transformers"
             )
         name = recipe.model.model_name_or_path
         if Path(name, "adapter_config.json").is_file():
             raise RecipeError(
-                f"{where} {name} holds adapters alone. Fix: python -m r1_recipes.adapters "
-                f"{name}, then {name}/merged"
+                f"{where} {name} contains only adapters. Fix: python -m r1_recipes.adapters "
+                f"{name}, then use {name}/merged"
             )
         gpu.quiet_vllm()
         from vllm import LLM
@@ -94,13 +96,13 @@ class VLLMBackend:
             and not current_platform.has_device_capability(80)
         ):
             logger.warning(
-                "dtype: float16 instead of bfloat16, which this GPU does not have (compute "
-                "capability below 8.0)"
+                "dtype: using float16 instead of bfloat16, which this GPU does not support "
+                "(compute capability below 8.0)"
             )
             dtype = "float16"
         parallel = settings.vllm_tensor_parallel_size
         try:
-            with _own_gpus(parallel, where):
+            with _gpus_of_this_process(parallel, where):
                 self._llm = LLM(
                     model.model_name_or_path,
                     revision=model.model_revision,
@@ -110,23 +112,23 @@ class VLLMBackend:
                     gpu_memory_utilization=settings.vllm_gpu_memory_utilization,
                     max_model_len=length,
                     trust_remote_code=settings.trust_remote_code,
-                    # A seeded request whose prompt is cut into chunks ends vLLM 0.31 on a CPU: "CPU
-                    # Generator does not use offset".
+                    # On a CPU, vLLM 0.31 ends with "CPU Generator does not use offset" if it cuts
+                    # the prompt of a seeded request into chunks.
                     enable_chunked_prefill=False if on_cpu else None,
                 )
         except RecipeError:
             raise
-        except (
-            Exception
-        ) as error:  # no device, too little memory, a model it does not know: vLLM's own words
+        # There is no device, too little memory, or an unknown model. vLLM's message says which.
+        except Exception as error:
             raise RecipeError(
-                f"{where} the engine does not start: {first_line(error)} Without it: "
-                f"--backend transformers"
+                f"{where} vLLM does not start: {first_line(error)} Fix: correct the cause, or use "
+                "--backend transformers"
             ) from error
 
     def _longest(self, prompts: Iterable[Messages], window: int | None) -> int | None:
-        """Return the tokens of the longest prompt with its completion; None, vLLM's own length, if
-        the model was not made for so many.
+        """Return the length of the longest prompt with its completion.
+
+        Return None, which leaves the length to vLLM, if the model's context is shorter.
         """
         longest = max((len(self._prompt_ids(Request(0, prompt))) for prompt in prompts), default=0)
         length = longest + int(self._settings.max_completion_length) + 1
@@ -138,7 +140,7 @@ class VLLMBackend:
         ]
 
     def close(self) -> None:
-        """End the engine's process, so that the next model finds its memory free."""
+        """End the engine's process, so that its memory is free for the next model."""
         self._llm.llm_engine.engine_core.shutdown()
 
     def run(
@@ -159,8 +161,8 @@ class VLLMBackend:
             "repetition_penalty": settings.repetition_penalty,
             "min_p": settings.min_p or 0.0,
             "max_tokens": settings.max_completion_length,
-            # When a request is done; otherwise every step builds an output for each that is under
-            # way.
+            # Output only finished requests. Otherwise every step builds an output for each running
+            # request.
             "output_kind": RequestOutputKind.FINAL_ONLY,
         }
         done: defaultdict[int, dict[int, Completion]] = defaultdict(dict)
@@ -172,7 +174,7 @@ class VLLMBackend:
                     index,
                     [],
                     TooLong(
-                        f"the prompt has {len(ids)} tokens; the model takes fewer than {limit}"
+                        f"the prompt has {len(ids)} tokens, but the model takes fewer than {limit}"
                     ),
                 )
                 continue
@@ -183,17 +185,16 @@ class VLLMBackend:
                     **shared,
                 )
                 engine.add_request(f"{index}:{sample}", {"prompt_token_ids": ids}, params)
-        # The engine's own steps, not LLM.generate: a row is stored when it is whole, not when all
-        # are.
+        # Step the engine instead of calling LLM.generate, which returns only when all rows are
+        # complete. Each complete row is stored at once.
         while engine.has_unfinished_requests():
             for output in engine.step():
                 index, sample = map(int, output.request_id.split(":"))
                 answer, request = output.outputs[0], by_index[index]
                 ids, ended = list(answer.token_ids), answer.finish_reason or "stop"
                 completion = Completion(answer.text, len(ids), ended)
-                if (
-                    request.tools
-                ):  # vLLM's text has no special tokens, in which some templates write calls
+                # vLLM's text lacks special tokens, which some templates use to write tool calls.
+                if request.tools:
                     written = ids[:-1] if ended == "stop" else ids
                     completion = read_completion(self._tokenizer, request, written, len(ids), ended)
                 done[index][sample] = completion
@@ -203,33 +204,37 @@ class VLLMBackend:
 
 
 @contextlib.contextmanager
-def _own_gpus(parallel: int, where: str) -> Iterator[None]:
-    """Show the engine's process its own GPUs, of several processes on this machine ``parallel``
-    each, and no launcher.
+def _gpus_of_this_process(parallel: int, where: str) -> Iterator[None]:
+    """Show vLLM's engine only this process's GPUs, and no launcher.
+
+    Each of several processes on this machine gets ``parallel`` GPUs.
     """
     if processes.world_size() == 1:
         yield
         return
     import torch
 
-    start, visible = (
+    start, visible_devices = (
         int(os.environ.get("LOCAL_RANK", 0)) * parallel,
         os.environ.get("CUDA_VISIBLE_DEVICES"),
     )
     devices = (
-        visible.split(",")
-        if visible
+        visible_devices.split(",")
+        if visible_devices
         else [str(number) for number in range(torch.cuda.device_count())]
     )
-    own = devices[start : start + parallel]
-    if devices and len(own) < parallel:
+    visible_to_process = devices[start : start + parallel]
+    if devices and len(visible_to_process) < parallel:
         count = os.environ.get("LOCAL_WORLD_SIZE", processes.world_size())
         raise RecipeError(
             f"{where} vllm_tensor_parallel_size: each of {count} processes needs {parallel} "
-            f"GPUs, and {len(devices)} are visible. "
-            f"Fix: {max(1, len(devices) // parallel)} processes"
+            f"GPUs, but {len(devices)} are visible. "
+            f"Fix: start {max(1, len(devices) // parallel)} processes"
         )
-    with mock.patch.dict(os.environ, {"CUDA_VISIBLE_DEVICES": ",".join(own)} if own else {}):
+    with mock.patch.dict(
+        os.environ,
+        {"CUDA_VISIBLE_DEVICES": ",".join(visible_to_process)} if visible_to_process else {},
+    ):
         for name in (*_LAUNCHER, *(key for key in os.environ if key.startswith("TORCHELASTIC_"))):
             os.environ.pop(name, None)
         yield

@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes.common.errors import OWN_FAULTS, RecipeError, first_line, own_place
+from r1_recipes.common.errors import USER_ERRORS, RecipeError, first_line, user_code_place
 from r1_recipes.data.lengths import TokenCounter
 from r1_recipes.data.mapped_row import MappedRow, Message, ToolCall, fault_of
 from r1_recipes.data.mappers import Mapper, SkipRow
@@ -357,8 +357,8 @@ class RowMapper:
             raise
         except SkipRow as skipped:
             self.report.drop(f"{self.where}{skipped}", place)
-        except OWN_FAULTS as error:  # a mapper may be anybody's
-            code_place = own_place(error)
+        except USER_ERRORS as error:  # a mapper may be anybody's
+            code_place = user_code_place(error)
             failure = f"mapper {self.mapper.name!r} fails with {type(error).__name__}"
             reason = f"{self.where}{failure}{code_place}"
             if reason not in self.report.dropped:  # the message may differ from row to row

@@ -1,1 +1,1 @@
-"""Models: tokenizers, weights, and small ones for tests."""
+"""Models: tokenizers, weights, and tiny models for ``--smoke``."""

@@ -10,10 +10,11 @@ from r1_recipes.recipe import Recipe
 def agent(
     recipe: Recipe, tokenizer: Any | None, strict: bool = False
 ) -> tuple[list[Callable], dict[str | None, Callable]]:
-    """Return the recipe's tools, and its environments by the column of that name (``None``: for all
-    rows); a server has the template.
+    """Return the recipe's tools and environments.
 
-    ``strict``: a reset or get_reward that fails is an error, as in a smoke run.
+    The environments are keyed by their name in the column ``environment``; ``None`` stands for all
+    rows. ``tokenizer`` is ``None`` if a server has the chat template. With ``strict``, a failing
+    ``reset`` or ``get_reward`` raises, as in a smoke run.
     """
     if recipe.script.tools or recipe.script.environment:
         built: tuple[list[Callable], dict[str | None, Callable]] = extras.needed(
@@ -21,8 +22,7 @@ def agent(
         ).agent(recipe, tokenizer, strict)
         if any(built):
             return built
-    if (
-        tokenizer is not None
-    ):  # an earlier run's, by which TRL would take the prefill for the model's words
+    # A response template of an earlier run would make TRL count the prefill as the model's text.
+    if tokenizer is not None:
         tokenizer.response_template = None
     return [], {}

@@ -1,6 +1,4 @@
-"""A model in vLLM's engine: how large it is, which sequences it takes, and whether the GPU has
-room; from its configuration alone.
-"""
+"""Check from a model's configuration whether it fits vLLM's engine and the GPU."""
 
 import logging
 from dataclasses import dataclass
@@ -18,22 +16,20 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class Dimensions:
     parameters: int
-    cache: int  # values of one token in the KV cache, as ``cache_of`` counts
-    window: int | None  # tokens that the model was made for
+    cache: int  # values per token in the KV cache, as ``cache_of`` counts them
+    window: int | None  # the model's longest context, in tokens
 
 
 def cache_of(config: Any) -> int:
-    """Return the values of one token in the KV cache, over the layers that attend to all tokens:
-    what is certain to be needed.
+    """Return how many values a token needs in the KV cache, at the least.
 
-    Layers with a sliding window or a state of fixed size keep a bounded part of a sequence, and are
-    left out.
+    Only layers with full attention count. Layers with a sliding window or a state of fixed size
+    hold a bounded part of a sequence, and are left out.
     """
-    kinds = getattr(config, "layer_types", None)
-    layers = config.num_hidden_layers if kinds is None else kinds.count("full_attention")
-    if getattr(
-        config, "kv_lora_rank", None
-    ):  # MLA keeps one compressed vector for all heads, and the part with positions
+    types = getattr(config, "layer_types", None)
+    layers = config.num_hidden_layers if types is None else types.count("full_attention")
+    # MLA stores one compressed vector for all heads, and the part with positions.
+    if getattr(config, "kv_lora_rank", None):
         return int(layers * (config.kv_lora_rank + config.qk_rope_head_dim))
     heads = config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // heads
@@ -41,7 +37,7 @@ def cache_of(config: Any) -> int:
 
 
 def empty_model(recipe: Recipe) -> tuple[Any, Any]:
-    """Return the model's configuration, and the model without its weights."""
+    """Return the model's configuration, and the model without weights."""
     import torch
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
     from transformers.modeling_utils import set_zero3_state
@@ -52,37 +48,38 @@ def empty_model(recipe: Recipe) -> tuple[Any, Any]:
     dtype = (
         config.dtype if recipe.model.dtype in (None, "auto") else getattr(torch, recipe.model.dtype)
     )
+    # Without this state, ZeRO-3 would allocate and distribute the weights.
     with (
         set_zero3_state(),
         torch.device("meta"),
-    ):  # or ZeRO-3 would allocate and share out the weights
+    ):
         return config, auto_class.from_config(
             config, dtype=dtype, trust_remote_code=recipe.training.trust_remote_code
         )
 
 
 def dimensions_of(config: Any, model: Any) -> Dimensions:
-    """Count a model, which may have no weights."""
+    """Return the dimensions of a model, which may have no weights."""
     text = config.get_text_config()
     parameters = sum(parameter.numel() for parameter in model.parameters())
     return Dimensions(parameters, cache_of(text), getattr(text, "max_position_embeddings", None))
 
 
 def dimensions(recipe: Recipe) -> Dimensions | None:
-    """Count the recipe's model; None if Transformers cannot build it, which loading it will say
-    better.
+    """Return the dimensions of the recipe's model, or None if Transformers cannot build it.
+
+    Loading the model reports the reason better.
     """
     try:
         return dimensions_of(*empty_model(recipe))
-    except (
-        Exception
-    ) as error:  # an adapter's folder, an unknown architecture, a hub that does not answer
+    # The name is an adapter's folder, the architecture is unknown, or the hub does not answer.
+    except Exception as error:
         logger.debug("the size of %s is unknown: %s", recipe.model.model_name_or_path, error)
         return None
 
 
 def gpu_memory() -> int | None:
-    """Return the bytes of the GPU that this process has, None without one."""
+    """Return the memory of this process's GPU in bytes, or None without a GPU."""
     import torch
 
     return (
@@ -93,8 +90,9 @@ def gpu_memory() -> int | None:
 
 
 def room_problem(recipe: Recipe, size: Dimensions, length: int | None) -> Shortage | None:
-    """Return why the engine would not start on this machine's GPU; ``length`` None: it takes the
-    model's window.
+    """Return why the engine would not start on this machine's GPU, or None.
+
+    Without ``length``, the engine must hold the model's longest context.
     """
     total, length, settings = gpu_memory(), length or size.window, recipe.training
     if total is None or length is None:
@@ -110,40 +108,41 @@ def room_problem(recipe: Recipe, size: Dimensions, length: int | None) -> Shorta
     )
 
 
-def check_room(where: str, short: Shortage | None) -> None:
-    """Refuse an engine that certainly has no room; warn of one that may have none."""
-    if short and short.certain:
-        raise RecipeError(f"{where} {short.said}")
-    if short:
-        logger.warning("%s vLLM may not start: %s", where, short.said)
+def check_room(where: str, shortage: Shortage | None) -> None:
+    """Raise if an engine certainly does not fit the GPU. Warn if it may not fit."""
+    if shortage and shortage.certain:
+        raise RecipeError(f"{where} {shortage.message}")
+    if shortage:
+        logger.warning("%s vLLM may not start: %s", where, shortage.message)
 
 
 def fit_engine(recipe: Recipe, size: Dimensions | None, *, pictures: bool) -> Shortage | None:
-    """Leave the length to vLLM where the recipe's own arithmetic does not hold; return what a
-    colocated engine has no room for.
+    """Leave ``vllm_max_model_length`` to vLLM where the computed length does not apply.
+
+    Return why a colocated engine would not fit the GPU, or None.
     """
     training = recipe.training
     if not namespace_value(recipe, "use_vllm") or size is None:
         return None
     length = training.vllm_max_model_length
-    reckoned = length is not None and length == longest_sequence(partial(namespace_value, recipe))
-    over = size.window is not None and length is not None and length > size.window
-    if reckoned and over:
+    computed = length is not None and length == longest_sequence(partial(namespace_value, recipe))
+    exceeds_window = size.window is not None and length is not None and length > size.window
+    if computed and exceeds_window:
         logger.warning(
-            "max_completion_length: prompt and completion are up to %d tokens, but the model "
-            "was made for %d: longer completions are cut "
-            "there. Fix: a smaller max_completion_length",
+            "max_completion_length: prompt and completion can have %d tokens, but the model's "
+            "context has %d, so longer completions are cut there. "
+            "Fix: a smaller max_completion_length",
             length,
             size.window,
         )
-    elif reckoned and pictures:
+    elif computed and pictures:
         text = (
-            "vllm_max_model_length: prompt and completion are %d tokens, but pictures are "
-            "tokens, too: vLLM takes the model's window"
+            "vllm_max_model_length: prompt and completion have %d tokens, but pictures add "
+            "tokens, so vLLM uses the model's whole context"
         )
         logger.info(text, length)
-    if reckoned and (pictures or over):
+    if computed and (pictures or exceeds_window):
         training.vllm_max_model_length = length = None
     if namespace_value(recipe, "distill_with") == "gold":
-        length = length or training.max_length  # as its trainer does
+        length = length or training.max_length  # as TRL's trainer does
     return room_problem(recipe, size, length) if training.vllm_mode == "colocate" else None

@@ -1,5 +1,6 @@
-"""``--smoke``: one step of a recipe on a few rows, by a random model of a few ten thousand
-parameters. It proves that the keys fit.
+"""``--smoke``: run one step of a recipe on a few rows with a tiny random model.
+
+It proves that the keys fit together.
 """
 
 import atexit
@@ -50,8 +51,8 @@ _BY_METHOD: dict[str, dict[str, Any]] = {
     "generate": {"backend": "transformers", "max_completion_length": 8, "generation_batch_size": 4},
     "evaluate": {"backend": "transformers", "max_completion_length": 8},
 }
-# What these set costs time, or needs a GPU, a server or a hub. A recipe that does not name one
-# keeps its default.
+# These features cost time, or need a GPU, a server or a hub. A recipe that does not set a key keeps
+# its default.
 _IF_SET = {
     **dict.fromkeys(
         (
@@ -73,21 +74,21 @@ _IF_SET = {
     "optim": "adamw_torch",
     "model_revision": "main",
     "unfrozen_parameters": [""],
-    # One batch of rollouts for the one step, however many the recipe draws at once
+    # One batch of rollouts for the single step, even if the recipe generates more at once
     "generation_batch_size": 2,
     "match_judge": "",
 }
-_LOCAL_ROWS = 16  # of a local file: the shortest of its first rows
-_FIRST = 200
-_FOLDERS: set[Path] = set()  # of this process's smoke runs, gone when it ends
+# Of a local file's first rows, a smoke run uses the shortest.
+_LOCAL_ROWS = 16
+_FIRST_ROWS = 200
+_FOLDERS: set[Path] = set()  # folders of this process's smoke runs, removed at its end
 
 
 def smoke_overrides(path: Path, method: str, config: dict[str, Any]) -> dict[str, Any]:
-    """Return the command-line values that shrink a recipe to one CPU step; everything else stays
-    the recipe's own.
+    """Return command-line values that shrink a recipe to one step on the CPU.
 
-    Model and run go to a temporary folder, which is gone when the process ends; ``--output_dir``
-    keeps the run.
+    All other keys stay as in the recipe. Model and run go to a temporary folder, which is removed
+    when the process ends. ``--output_dir`` keeps the run.
     """
     folder = Path(tempfile.mkdtemp(prefix=f"r1-recipes-smoke-{path.stem}-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -110,7 +111,7 @@ def smoke_overrides(path: Path, method: str, config: dict[str, Any]) -> dict[str
         overrides["num_generations"] = 2 if float(config.get("temperature", 1)) else 1
     if method == "distill":
         overrides["teacher_model_name_or_path"] = str(model)
-    if entries := config.get("reward_models"):  # a judge, too: it would need a server
+    if entries := config.get("reward_models"):  # also replaces judges, which need a server
         tiny = {"model": str(build_tiny_classifier(folder / "reward_model", model)), "prompt": None}
         overrides["reward_models"] = {
             name: entry | tiny if isinstance(entry, dict) else entry
@@ -120,25 +121,25 @@ def smoke_overrides(path: Path, method: str, config: dict[str, Any]) -> dict[str
 
 
 def is_temporary(output_dir: Path) -> bool:
-    """Whether a run's folder is a smoke run's own, which is removed when the process ends."""
+    """Return whether a run's folder is a smoke run's own folder, removed at the process's end."""
     return output_dir.parent in _FOLDERS
 
 
 def is_local(name: str | None) -> bool:
-    """Whether a data set is a file or folder here."""
+    """Return whether a data set is a local file or folder."""
     return bool(name) and shipped(Path(str(name)).expanduser()).exists()
 
 
 def example_rows(args: RecipeArguments, method: str) -> Any:
-    """Return a local file's own short rows, else the mapper's examples, twice each so that a batch
-    fills; a mixture: one dataset a part.
+    """Return a local file's short rows, or the mapper's examples.
+
+    Each row comes twice, so that a batch fills. For a mixture, return one dataset per part.
     """
     parts = (args.dataset_mixture or {}).get("datasets")
     if not isinstance(parts, list):
         return _examples(args, method, {})
-    return [
-        _examples(args, method, part) for part in parts if isinstance(part, dict)
-    ]  # others are refused when they are loaded
+    # Loading the data refuses parts that are not mappings.
+    return [_examples(args, method, part) for part in parts if isinstance(part, dict)]
 
 
 def _examples(args: RecipeArguments, method: str, part: dict[str, Any]) -> Any:
@@ -154,14 +155,14 @@ def _examples(args: RecipeArguments, method: str, part: dict[str, Any]) -> Any:
             part.get("config") or args.dataset_config,
         )
         rows = load_rows(source, split, config=config)
-        short = sorted(range(min(_FIRST, len(rows))), key=lambda index: len(str(rows[index])))[
+        short = sorted(range(min(_FIRST_ROWS, len(rows))), key=lambda index: len(str(rows[index])))[
             :_LOCAL_ROWS
         ]
         return rows.select(sorted(short) * 2)
     if name == "auto" and not args.prompt_column:
         if method != "sft":
             raise RecipeError(
-                f"smoke: mapper is 'auto', which needs the data's columns; name one of "
+                f"smoke: mapper 'auto' needs the columns of the data. Fix: name one of "
                 f"{', '.join(MAPPERS)}"
             )
         name = "conversations"
@@ -172,18 +173,18 @@ def _examples(args: RecipeArguments, method: str, part: dict[str, Any]) -> Any:
         **(part.get("mapper_config") or args.mapper_config or {}),
     )
     if not (examples := mapper.example_rows()):
-        fix = "examples = ({…}, {…}) in its class, two rows as the data has them"
+        fix = "examples = ({…}, {…}) in its class, two rows in the shape of the data"
         raise RecipeError(f"smoke: mapper {name!r} has no example rows. Fix: {fix}")
-    # Columns that the recipe carries along for a reward are in a hub's rows only; here they are
-    # there, and empty.
-    known = dict.fromkeys(key for row in examples for key in row)
-    kept = {key: "" for key in args.keep_columns or () if key not in known}
-    return Dataset.from_list([{**known, **row, **kept} for row in examples] * 2)
+    # The examples lack columns that a reward reads and only the real data has. Add them, empty.
+    columns = dict.fromkeys(key for row in examples for key in row)
+    kept = {key: "" for key in args.keep_columns or () if key not in columns}
+    return Dataset.from_list([{**columns, **row, **kept} for row in examples] * 2)
 
 
 def build_tiny_model(folder: Path, config: dict[str, Any]) -> Path:
-    """Save a random two-layer Qwen2 with a byte-level tokenizer and ChatML; its tokens include the
-    recipe's eos and pad token.
+    """Save a random two-layer Qwen2 with a byte-level tokenizer and ChatML.
+
+    Its special tokens include the recipe's eos and pad tokens.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM, set_seed
@@ -225,8 +226,9 @@ def build_tiny_model(folder: Path, config: dict[str, Any]) -> Path:
 
 
 def build_tiny_vlm(folder: Path, config: dict[str, Any]) -> Path:
-    """Save a random LLaVA of 28 pixels with its processor. Other families (Qwen2-VL) take video
-    too, for which they need torchvision.
+    """Save a random LLaVA for images of 28 pixels, with its processor.
+
+    Other families, such as Qwen2-VL, also take video and need torchvision for it.
     """
     from transformers import (
         AutoTokenizer,
@@ -272,9 +274,7 @@ def build_tiny_vlm(folder: Path, config: dict[str, Any]) -> Path:
 
 
 def build_tiny_classifier(folder: Path, model: Path) -> Path:
-    """Save a random reward model with the configuration and tokenizer of the tiny model in
-    ``model``.
-    """
+    """Save a random reward model with the configuration and tokenizer of the tiny ``model``."""
     from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
     AutoModelForSequenceClassification.from_config(

@@ -1,4 +1,4 @@
-"""Tokenizers with the recipe's chat template and prefill, and what a chat template must do for
+"""Load tokenizers with the recipe's chat template and prefill, and check that a template fits
 training.
 """
 
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 def recipe_format(recipe: Recipe) -> ResponseFormat:
-    """Return the response format with the recipe's own system prompt and prefill."""
+    """Return the response format with the recipe's system prompt and prefill."""
     script = recipe.script
     return get_response_format(
         script.response_format, system_prompt=script.system_prompt, prefill=script.prefill
@@ -44,15 +44,19 @@ def recipe_format(recipe: Recipe) -> ResponseFormat:
 
 
 def load_tokenizer(recipe: Recipe) -> tuple[PreTrainedTokenizerBase, ResponseFormat]:
-    """Return the tokenizer with the recipe's chat template and prefill, and the format as it will
-    see completions.
+    """Return the tokenizer with the recipe's chat template and prefill, and its response format.
 
-    A prefill becomes part of the generation prompt, so that training, vLLM and a served checkpoint
-    start the assistant's turn alike. A template that already opens the reasoning (DeepSeek's
-    distilled models) counts as the prefill. What an earlier run added to the template is taken out;
-    its prefill stays if the recipe names none and the format is its own, and its variables if the
-    recipe has no chat_template_kwargs. These become defaults in the template's text: all that
-    render it, and whoever serves the checkpoint, get them.
+    The prefill becomes part of the generation prompt, so that training, vLLM and a served
+    checkpoint start the assistant's turn in the same way. If the template already opens the
+    reasoning (DeepSeek's distilled models), that opening counts as the prefill.
+
+    What an earlier run added to the template is removed, with two exceptions. Its prefill stays if
+    the recipe sets none and uses the same format. Its variables stay if the recipe has no
+    chat_template_kwargs. Variables become defaults in the template's text, so every program that
+    renders the template uses them.
+
+    Raises:
+        RecipeError: The tokenizer cannot be loaded, or its chat template does not fit the format.
     """
     script, model = recipe.script, recipe.model
     fmt = recipe_format(recipe)
@@ -61,10 +65,9 @@ def load_tokenizer(recipe: Recipe) -> tuple[PreTrainedTokenizerBase, ResponseFor
     )
     try:
         tokenizer = from_pretrained("AutoTokenizer", recipe)
-    except (
-        Exception
-    ) as error:  # offline, gated, misspelt, not a checkpoint: Transformers' own words say which
-        # A run that was stopped has no model of its own yet.
+    # The model is offline, gated, misspelt or not a checkpoint. Transformers' message says which.
+    except Exception as error:
+        # A run that was stopped has no model yet, only checkpoints.
         newest = max(
             Path(name).glob("checkpoint-*"),
             key=lambda path: path.stat().st_mtime,
@@ -77,8 +80,8 @@ def load_tokenizer(recipe: Recipe) -> tuple[PreTrainedTokenizerBase, ResponseFor
             f"--hub modelscope"
         ) from error
     tokenizer.chat_template, added = served_template.unwrap(tokenizer.chat_template)
-    keeps_prefill = not script.chat_template and script.prefill is None
-    if keeps_prefill and (
+    may_keep_prefill = not script.chat_template and script.prefill is None
+    if may_keep_prefill and (
         added.response_format == fmt.name or template_prefill(added.prefill, fmt)
     ):
         fmt = replace(fmt, prefill=added.prefill)
@@ -87,21 +90,22 @@ def load_tokenizer(recipe: Recipe) -> tuple[PreTrainedTokenizerBase, ResponseFor
     if variables is None and not script.chat_template:
         variables = added.variables
     tokenizer.chat_template = served_template.wrap(
-        tokenizer.chat_template, variables=_checked(variables or {}, recipe, tokenizer)
+        tokenizer.chat_template, variables=_checked_variables(variables or {}, recipe, tokenizer)
     )
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     fmt = _with_opened_turn(recipe, tokenizer, fmt)
-    if recipe.method not in ("sft", "reward"):  # which check their rows
-        _check_beginning(recipe, tokenizer, fmt)
+    if recipe.method not in ("sft", "reward"):  # these methods check their rows
+        _check_generation_prompt(recipe, tokenizer, fmt)
     return tokenizer, fmt
 
 
 def _with_opened_turn(
     recipe: Recipe, tokenizer: PreTrainedTokenizerBase, fmt: ResponseFormat
 ) -> ResponseFormat:
-    """Add the prefill to the generation prompt; return the format with what the template opens the
-    turn with by itself.
+    """Add the prefill to the generation prompt, or take the template's opening as the prefill.
+
+    Return the format with the prefill that completions start with.
     """
     turn, prefill = generation_prompt(tokenizer), fmt.prefill
     opened = template_prefill(turn, fmt)
@@ -116,12 +120,11 @@ def _with_opened_turn(
     if prefill:
         raise RecipeError(
             f"{recipe.path}: prefill: the chat template of {recipe.model.model_name_or_path} "
-            f"already opens the turn with {opened!r}; "
-            "leave prefill out"
+            f"already opens the assistant's turn with {opened!r}. Fix: remove prefill"
         )
     logger.info(
-        "the chat template opens the assistant's turn with %r; rewards read completions with "
-        "it in front",
+        "the chat template opens the assistant's turn with %r, so rewards read completions with "
+        "this text in front",
         opened,
     )
     return replace(fmt, prefill=opened)
@@ -141,15 +144,14 @@ def from_pretrained(auto_class: str, recipe: Recipe, **options: Any) -> Any:
 
 
 def _chat_template(recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokenizerBase) -> str:
-    """Return the recipe's chat template, the format's, or the model's own, in this order."""
+    """Return the chat template of the recipe, of the format, or of the model, in this order."""
     text = recipe.script.chat_template
     if text and "{" not in text:
         try:
             return shipped(Path(text).expanduser()).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise RecipeError(
-                f"{recipe.path}: chat_template: {text!r} is neither Jinja text nor a file "
-                f"that can be read"
+                f"{recipe.path}: chat_template: must be Jinja text or a readable file, got {text!r}"
             ) from error
     if template := text or fmt.chat_template or tokenizer.chat_template:
         return template
@@ -160,39 +162,39 @@ def _chat_template(recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTok
     )
 
 
-def _checked(
+def _checked_variables(
     variables: dict[str, Any], recipe: Recipe, tokenizer: PreTrainedTokenizerBase
 ) -> dict[str, Any]:
     for name, value in variables.items():
         where = f"{recipe.path}: chat_template_kwargs: {name}:"
         if not re.search(rf"\b{re.escape(str(name))}\b", str(tokenizer.chat_template)):
             raise RecipeError(
-                f"{where} the chat template of {recipe.model.model_name_or_path} reads no "
-                f"such variable. "
-                "Fix: leave it out, or a model whose template has such a switch"
+                f"{where} the chat template of {recipe.model.model_name_or_path} has no variable "
+                "with this name. Fix: remove it, or use a model whose template has this variable"
             )
         if not isinstance(value, bool | int | float | str) or (
             isinstance(value, float) and not math.isfinite(value)
         ):
             raise RecipeError(
-                f"{where} must be true, false, a number or a text, got {value!r}. Fix: as in "
-                f"{{enable_thinking: false}}"
+                f"{where} must be true, false, a number or a text, got {value!r}. Fix: for example "
+                "{enable_thinking: false}"
             )
     return variables
 
 
 def load_processor(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> Any:
-    """Return what makes words and pictures a vision-language model's input, with this tokenizer and
-    its chat template.
+    """Return the processor that turns text and pictures into a vision-language model's input.
+
+    It uses this tokenizer and its chat template.
     """
     where = f"{recipe.path}: model_name_or_path: {recipe.model.model_name_or_path!r}"
     try:
         processor = from_pretrained("AutoProcessor", recipe)
         picture: str = processor.image_token
-    # Offline, no vision-language model, or a package for pictures or videos is missing.
+    # The model is offline or takes no pictures, or a package for pictures or videos is missing.
     except Exception as error:
         raise RecipeError(
-            f"{where}: the data have pictures, and no processor for them can be loaded: "
+            f"{where}: the data contain pictures, but the model's processor cannot be loaded: "
             f"{first_line(error)}"
         ) from error
     tokenizer.padding_side = "left"  # pictures are counted from the end of the prompt
@@ -200,38 +202,38 @@ def load_processor(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> Any:
     turn = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "?"}]}]
     if picture not in processor.apply_chat_template(turn, tokenize=False):
         raise RecipeError(
-            f"{where}: its chat template has no place for a picture; set chat_template to "
-            f"one that writes {picture!r}"
+            f"{where}: its chat template does not write pictures. Fix: a chat_template that "
+            f"writes {picture!r}"
         )
     return processor
 
 
 def train_template(tokenizer: PreTrainedTokenizerBase) -> None:
-    """Change the model's own template to TRL's for training: earlier turns stay as they were, and
-    the model's are marked.
+    """Replace the model's own template by TRL's template for training.
+
+    Earlier messages stay unchanged in it, and the model's messages are marked.
     """
     from trl.chat_template_utils import get_training_chat_template  # heavy
 
-    plain = copy.copy(tokenizer)
-    plain.chat_template, added = served_template.unwrap(
-        tokenizer.chat_template
-    )  # TRL knows whole templates
+    unwrapped = copy.copy(tokenizer)
+    # TRL recognises only complete templates.
+    unwrapped.chat_template, added = served_template.unwrap(tokenizer.chat_template)
     tokenizer.chat_template = served_template.wrap(
-        get_training_chat_template(plain) or plain.chat_template, **vars(added)
+        get_training_chat_template(unwrapped) or unwrapped.chat_template, **vars(added)
     )
 
 
 def generation_prompt(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Return what the chat template adds for the assistant's turn to come."""
-    asked = [{"role": "user", "content": "?"}]
-    whole = tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
-    return str(whole).removeprefix(str(tokenizer.apply_chat_template(asked, tokenize=False)))
+    """Return the text that the chat template adds to open the assistant's turn."""
+    messages = [{"role": "user", "content": "?"}]
+    whole = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    return str(whole).removeprefix(str(tokenizer.apply_chat_template(messages, tokenize=False)))
 
 
-def _check_beginning(
+def _check_generation_prompt(
     recipe: Recipe, tokenizer: PreTrainedTokenizerBase, fmt: ResponseFormat
 ) -> None:
-    """Refuse generation prompts that an answer does not go on from."""
+    """Refuse a generation prompt that an answer in the format cannot follow."""
     tags, turn, model = (
         fmt.reasoning_tags,
         generation_prompt(tokenizer),
@@ -244,25 +246,24 @@ def _check_beginning(
             else "chat_template"
         )
         raise RecipeError(
-            f"{recipe.path}: response_format: {fmt.name} must hold reasoning, but the "
-            f"assistant's turn starts with {turn!r}, where it is "
-            f"closed before the model writes a word. Fix: response_format: boxed for a model "
-            f"that does not think, or {switch}"
+            f"{recipe.path}: response_format: {fmt.name} needs reasoning, but the chat template "
+            f"opens the assistant's turn with {turn!r}, an empty reasoning block, so the model "
+            f"cannot write any. Fix: response_format: boxed for a model without reasoning, or "
+            f"{switch}"
         )
-    asked = [{"role": "system", "content": fmt.system_prompt}, {"role": "user", "content": "?"}]
-    with contextlib.suppress(TemplateError):  # it takes no system message, which preflight tells
-        text = tokenizer.apply_chat_template(asked, tokenize=False)
+    messages = [{"role": "system", "content": fmt.system_prompt}, {"role": "user", "content": "?"}]
+    with contextlib.suppress(TemplateError):  # it takes no system message, which preflight reports
+        text = tokenizer.apply_chat_template(messages, tokenize=False)
         if fmt.system_prompt[:16] in text and fmt.system_prompt.strip() not in text:
             raise RecipeError(
-                f"{recipe.path}: system_prompt: the chat template of {model} writes another text. "
-                "Fix: system_prompt without /think (SmolLM3's takes </think> for a switch), "
-                "or '' for none"
+                f"{recipe.path}: system_prompt: the chat template of {model} changes this text. "
+                "Fix: a system_prompt without /think (SmolLM3 reads </think> as a switch), "
+                "or '' for no system message"
             )
     try:
-        answer = (
-            fmt.prefill + fmt.render_completion("1 + 1 = 2", "2").lstrip()
-        )  # a model need not keep to the layout's white space
-    except ValueError:  # a prefill that no response in the format starts with; preflight tells
+        # A model may write other white space than the layout.
+        answer = fmt.prefill + fmt.render_completion("1 + 1 = 2", "2").lstrip()
+    except ValueError:  # no response in the format starts with this prefill: preflight reports it
         return
     turns = {
         "prompt": [{"role": "user", "content": "?"}],
@@ -272,10 +273,11 @@ def _check_beginning(
 
 
 def check_targets(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, rows: Dataset) -> None:
-    """Hold a sample of training rows to :func:`check_target`; a mixture's parts differ, so that one
-    row does not stand for all.
+    """Check a sample of training rows with :func:`check_target`.
+
+    The parts of a mixture differ, so one row does not represent all rows.
     """
-    # Without a masked prompt, or generation, where the prompt ends does not matter.
+    # Without a masked prompt and without generation, the end of the prompt does not matter.
     masked = recipe.method == "sft" and recipe.training.completion_only_loss is not False
     for row in rows.select(range(0, len(rows), max(1, len(rows) // 16))):
         turns = {
@@ -293,11 +295,12 @@ def check_target(
     masked: bool = True,
     taught: bool = True,
 ) -> None:
-    """Refuse a chat template that would not write the target into the training text, right after
-    the prompt (which ``masked`` has no loss).
+    """Refuse a chat template that does not write the target into the training text.
 
-    Those of DeepSeek's distilled models cut the reasoning out of a turn that is there; others open
-    only the turn to come: unless the target is ``taught``, both pass.
+    The target must follow the prompt. The templates of DeepSeek's distilled models cut the
+    reasoning out of a complete message of the assistant. Others open the reasoning only in the
+    generation prompt. With ``taught=False`` both are accepted. With ``masked``, the loss leaves out
+    the prompt, so the prompt's tokens must not change when the target follows.
     """
     messages = row["prompt"] + row["completion"]
     where = f"chat_template: that of {model}"
@@ -314,31 +317,32 @@ def check_target(
         if not taught:
             return
         raise RecipeError(f"{where} cannot write a training row: {first_line(error)}") from error
-    # White space aside: some templates write the line breaks around the reasoning their own way.
-    asked, text, target = ("".join(str(each).split()) for each in texts)
-    if not taught and not text.startswith(asked):
+    # Ignore white space: templates differ in the line breaks around the reasoning.
+    prompt_text, text, target = ("".join(str(part).split()) for part in texts)
+    if not taught and not text.startswith(prompt_text):
         return
     if taught and target not in text:
         raise RecipeError(
-            f"{where} cuts the reasoning out of the assistant's turn, which training is to "
-            f"show. Fix: another chat_template"
+            f"{where} cuts the reasoning out of the assistant's turn, so training would not see "
+            f"it. Fix: another chat_template"
         )
     if masked and prompt != whole[: len(prompt)]:
         same = 0
         while same < len(whole) and prompt[same] == whole[same]:
             same += 1
         raise RecipeError(
-            f"{where} ends a prompt in {tokenizer.decode(prompt[same:])!r}, and has other "
-            f"tokens there once an answer follows: "
-            "training on other prompts. "
-            "Fix: begin prefill as the template begins a turn, end prefill in a line break, "
-            "or another chat_template"
+            f"{where} ends a prompt in {tokenizer.decode(prompt[same:])!r}, but writes other "
+            "tokens there when an answer follows, so training would use other prompts. "
+            "Fix: start prefill as the template starts the turn, end prefill in a line break, "
+            "or use another chat_template"
         )
 
 
 def turn_end(model: str, tokenizer: PreTrainedTokenizerBase, eos_token: str | None = None) -> str:
-    """Return the token that ends an assistant's turn: the recipe's ``eos_token``, or the first that
-    the chat template writes after it.
+    """Return the token that ends an assistant's turn.
+
+    It is the recipe's ``eos_token``, or the first token that the chat template writes after the
+    message.
     """
     turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "forty-two"}]
     tail = (
@@ -350,14 +354,13 @@ def turn_end(model: str, tokenizer: PreTrainedTokenizerBase, eos_token: str | No
     )
     if end is None:
         raise RecipeError(
-            f"chat_template: that of {model} ends the assistant's turn in {tail!r}, which "
-            f"begins with no special token; "
-            f"the model would not stop there. Fix: a chat_template whose turns end in "
-            f"{tokenizer.eos_token!r}"
+            f"chat_template: that of {model} ends the assistant's turn in {tail!r}, which does not "
+            f"start with a special token, so the model would not stop there. "
+            f"Fix: a chat_template whose turns end in {tokenizer.eos_token!r}"
         )
     if eos_token is not None and (eos_token not in special or eos_token not in tail):
         raise RecipeError(
-            f"eos_token: must be what the chat template of {model} ends a turn with, "
+            f"eos_token: must be the token that ends a turn in the chat template of {model}, "
             f"{end!r}, got {eos_token!r}"
         )
     return eos_token or end

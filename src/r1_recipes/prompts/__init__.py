@@ -1,4 +1,4 @@
-"""Response formats: what an answer must look like, said once."""
+"""Response formats: define in one place how an answer is asked for, written and read."""
 
 from r1_recipes.prompts.catalogue import (
     CHATML,

@@ -1,5 +1,6 @@
-"""The response formats that recipes name, and chat templates for models that bring none. Imports
-neither torch nor transformers.
+"""The response formats that recipes name, and a chat template for models without one.
+
+Importing this module imports neither torch nor transformers.
 """
 
 import html
@@ -22,8 +23,9 @@ CHATML = (
 
 
 class _Formats(Mapping[str, ResponseFormat]):
-    """The formats of ``formats.yaml``, read when first asked for, so that a mistake in the file
-    fails no import.
+    """The formats of ``formats.yaml``, read at the first use.
+
+    A mistake in the file does not fail an import.
     """
 
     @cached_property
@@ -44,8 +46,9 @@ FORMATS = _Formats()
 
 
 def named_marks(prompt: str) -> list[str]:
-    """Return the marks of every format that a prompt names, in whatever characters; headings only
-    as a pair.
+    """Return the marks of all formats that a prompt names.
+
+    Case, width and HTML escapes are ignored. A heading counts only if its pair is named too.
     """
     prompt = unicodedata.normalize("NFKC", html.unescape(prompt)).casefold()
     marks = {
@@ -55,16 +58,17 @@ def named_marks(prompt: str) -> list[str]:
     return list(
         dict.fromkeys(
             mark
-            for found in marks.values()
-            for mark in found
-            if not mark.startswith("#") or len(found) > 1
+            for named in marks.values()
+            for mark in named
+            if not mark.startswith("#") or len(named) > 1
         )
     )
 
 
 def fitting_format(named: Iterable[str], present: ResponseFormat) -> str:
-    """Return the recipe key that would agree with a prompt that names these marks: the format that
-    has all, and fewest others.
+    """Return the recipe key that would agree with a prompt that names these marks.
+
+    It is the format that has all of them and the fewest others.
     """
     named = set(named)
     fitting = [
@@ -76,7 +80,7 @@ def fitting_format(named: Iterable[str], present: ResponseFormat) -> str:
     return (
         f"response_format: {nearest.name}"
         if nearest
-        else "a system_prompt that asks for what is wanted"
+        else "a system_prompt that asks for the answer's format"
     )
 
 
@@ -87,11 +91,16 @@ def get_response_format(
     prefill: str | None = None,
     folder: Path | None = None,
 ) -> ResponseFormat:
-    """Return a format with a recipe's ``system_prompt`` and ``prefill``; ``ValueError`` if there is
-    none.
+    """Return a response format with a recipe's ``system_prompt`` and ``prefill``.
 
-    It is given, or by name, or as its keys, or as ``FILE.yaml:NAME``, which is looked for in the
-    working directory, then in ``folder``.
+    Args:
+        name: A format's name, its keys, ``FILE.yaml:NAME``, or a format.
+        system_prompt: Replaces the format's system prompt; "" sends none.
+        prefill: Replaces the format's prefill.
+        folder: Where ``FILE.yaml`` is searched after the working directory.
+
+    Raises:
+        RecipeError: There is no format with this name, or its keys are wrong.
     """
     if isinstance(name, ResponseFormat):
         fmt = name
@@ -107,7 +116,8 @@ def get_response_format(
         fmt = FORMATS[name]
     else:
         raise RecipeError(
-            unknown_name("response_format", name, FORMATS) + " One of your own: FILE.yaml:NAME."
+            unknown_name("response_format", name, FORMATS)
+            + " To use your own format: FILE.yaml:NAME."
         )
     system_prompt = fmt.system_prompt if system_prompt is None else system_prompt
     return replace(
@@ -116,8 +126,9 @@ def get_response_format(
 
 
 def written_out(value: Any, folder: Path) -> str | dict[str, Any]:
-    """Return a recipe's ``response_format`` so that it needs no other file: a name of the
-    package's, or all keys of one's own format.
+    """Return a recipe's ``response_format`` so that it needs no other file.
+
+    It is a name of the package's formats, or all keys of the user's format.
     """
     fmt = get_response_format(value, folder=folder)
     return value if isinstance(value, str) and value in FORMATS else as_mapping(fmt)

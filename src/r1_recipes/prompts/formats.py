@@ -1,8 +1,8 @@
-"""What an answer must look like, said once.
+"""Response formats: how a response is asked for, written and read.
 
-A :class:`ResponseFormat` writes the system prompt, renders SFT targets and few-shot turns, and
-reads completions back. Prompts, rewards, generation filters and evaluation share one object, so a
-prompt cannot ask for one shape while a reward looks for another.
+A :class:`ResponseFormat` writes the system prompt, renders SFT targets and few-shot messages, and
+reads completions. Prompts, rewards, generation filters and evaluation share one object, so a
+prompt cannot ask for one format while a reward expects another.
 """
 
 import re
@@ -14,9 +14,9 @@ import regex
 
 _BOX = "\\boxed{"
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-# Characters and LaTeX of which a reader sees nothing. The Braille blank and two signs are spaces
-# that Unicode does not call so.
-_NOTHING = regex.compile(
+# Characters and LaTeX that print nothing. Unicode does not class the Braille blank and two other
+# signs as spaces, so they are listed.
+_INVISIBLE = regex.compile(
     r"""(?:
       [\s\p{Cc}\p{Cf}\p{Default_Ignorable_Code_Point}\u2800\U00016FE4\U0001D159{}~$]
     | \\ [,;:!>\s\\]
@@ -32,40 +32,38 @@ SLOT = re.compile(r"\{(reasoning|answer)\}")
 
 @dataclass(frozen=True)
 class ParsedResponse:
-    """A completion, read by a :class:`ResponseFormat`; both parts are stripped."""
+    """A completion, read by a :class:`ResponseFormat`. Both parts are stripped."""
 
-    reasoning: str | None  # None: there is none, a reader sees nothing of it, or it never closes
-    answer: (
-        str | None
-        # The one after the reasoning; None: missing, nothing to see, or unclosed, or several
-        # contradict each other
-    )
-    # The whole text is one reasoning block, then one answer block, both with something to see, and
-    # nothing else
+    reasoning: str | None  # None if it is missing, blank or never closed
+    # The answer after the reasoning. None if it is missing, blank or never closed, or if several
+    # answers contradict each other.
+    answer: str | None
+    # The text is one reasoning block and then one answer block, both not blank, and nothing else.
     well_formed: bool
-    boxes: tuple[str, ...] = field(
-        default=(), compare=False
-    )  # what the different boxes after the reasoning hold; an empty one is none
+    # Distinct contents of the boxes after the reasoning. Empty boxes do not count.
+    boxes: tuple[str, ...] = field(default=(), compare=False)
 
 
 def is_blank(text: str) -> bool:
-    r"""Return whether a reader sees nothing of a text: white space, characters without width, a
-    ``\boxed{\quad}``; linear in its length.
+    r"""Return whether a text prints nothing, in time linear in its length.
+
+    White space, characters without width and ``\boxed{\quad}`` print nothing.
     """
-    # Braces and dollars alone are an answer (an empty dictionary); around LaTeX they print nothing.
-    return _NOTHING.fullmatch(text) is not None and (
+    # Braces and dollars alone are an answer (an empty dictionary). Around LaTeX they print nothing.
+    return _INVISIBLE.fullmatch(text) is not None and (
         "\\" in text or not any(char in text for char in "{}~$")
     )
 
 
 def _content(text: str) -> str | None:
-    """Return what a block holds, stripped; ``None`` if a reader sees nothing of it."""
+    """Return the stripped content of a block, or ``None`` if it is blank."""
     return None if is_blank(text) else text.strip()
 
 
 def boxed_spans(text: str) -> Iterator[tuple[int, int]]:
-    r"""Yield ``(start, end)`` of what each outermost, balanced ``\boxed{…}`` holds, in one pass;
-    escaped braces (``\{``) do not count.
+    r"""Yield ``(start, end)`` of the content of each outermost, balanced ``\boxed{…}``.
+
+    Escaped braces (``\{``) do not count. The text is read once.
     """
     start = text.find(_BOX)
     while start != -1:
@@ -85,7 +83,9 @@ def _empty_box(content: str) -> bool:
 
 
 def one_spelling_of_boxes(text: str) -> str:
-    r"""Write ``\boxed {72}``, ``\fbox{72}`` and ``\boxed 2`` as ``\boxed{…}``."""
+    r"""Write ``\boxed {72}``, ``\fbox{72}`` and ``\boxed 2`` in a text as ``\boxed{…}``.
+    Return it.
+    """
     if "box" not in text:
         return text
     return re.sub(
@@ -97,47 +97,44 @@ def one_spelling_of_boxes(text: str) -> str:
 
 @dataclass(frozen=True)
 class ResponseFormat:
-    """The shape of a response: how it is asked for, written and read."""
+    """How a response is asked for, written and read."""
 
     name: str
-    system_prompt: str  # the instruction that asks for this shape; "" sends no system message
-    layout: str  # literal text with one {answer} slot and one {reasoning} slot before it
-    reasoning_tags: tuple[str, str] | None = (
-        None  # without line breaks; None: the reasoning is what stands before answer or box
-    )
-    answer_tags: tuple[str, str] | None = (
-        None  # None: the answer is boxed or simply the rest of the text
-    )
-    boxed: bool = (
-        False  # the answer stands in \boxed{…}; with answer_tags, if there is no such block
-    )
-    # The answer is a text for a reader; what is compared with a gold is the final answer in it
+    system_prompt: str  # asks for this format; "" sends no system message
+    layout: str  # literal text with one {reasoning} slot and then one {answer} slot
+    # Without line breaks. None: the reasoning is the text before the answer or the box.
+    reasoning_tags: tuple[str, str] | None = None
+    # None: the answer is boxed, or is the rest of the text.
+    answer_tags: tuple[str, str] | None = None
+    # The answer is in \boxed{…}. With answer_tags, a box counts only without an answer block.
+    boxed: bool = False
+    # The answer is a text for people. The final answer in it is compared with the reference answer.
     prose: bool = False
-    # Without its delimiters there is no answer: the whole completion is not searched for a box, nor
-    # taken for the answer. The reasoning's stand once each, the second with the line breaks that
-    # the layout writes after it.
+    # Without its delimiters there is no answer: the completion is not searched for a box, and is
+    # not taken as the answer. Each reasoning tag appears once, the second one with the line breaks
+    # that the layout writes after it.
     delimited: bool = False
-    # The assistant's turn starts with it, the model does not generate it; completions are read with
-    # it in front
+    # Starts the assistant's turn. The model does not generate it; completions are read with it.
     prefill: str = ""
-    chat_template: str | None = field(
-        default=None, repr=False
-    )  # for base models that need this format's own conversation text
+    # For base models, which have no chat template that fits this format.
+    chat_template: str | None = field(default=None, repr=False)
 
     @cached_property
     def tags(self) -> tuple[str, ...]:
-        """Every delimiter that a response holds exactly once, with the line breaks that the layout
-        puts around it.
+        """Return every delimiter of a response, with the line breaks that the layout adds.
+
+        A response contains each of them exactly once.
         """
         cores = (*(self.reasoning_tags or ()), *(self.answer_tags or ()))
         tags = tuple(re.findall(rf"\n*{re.escape(core)}\n*", self.layout)[0] for core in cores)
-        # A box stands in a sentence as often as on a line of its own.
+        # A box is as often part of a sentence as on a separate line.
         return (*tags, _BOX) if self.boxed and not self.answer_tags else tags
 
     @cached_property
     def marks(self) -> tuple[tuple[str, ...], ...]:
-        """What a prompt names when it asks for this shape: one of each group, the reasoning's
-        first.
+        """Return groups of marks: a prompt for this format names one of each group.
+
+        The reasoning's marks come first.
         """
         groups: list[tuple[str, ...]] = [
             tags[:1] for tags in (self.reasoning_tags, self.answer_tags) if tags
@@ -149,9 +146,7 @@ class ResponseFormat:
         return tuple(groups)
 
     def lacking(self, prompt: str) -> list[tuple[str, ...]]:
-        """Return the :attr:`marks` that neither a prompt nor the start of the assistant's turn
-        names.
-        """
+        """Return the :attr:`marks` that neither the prompt nor the prefill names."""
         return [
             group
             for group in self.marks
@@ -159,8 +154,10 @@ class ResponseFormat:
         ]
 
     def render(self, reasoning: str, answer: str) -> str:
-        """Write a whole response, prefill included; outer white space of both parts is dropped.
-        ValueError: it could not be read back.
+        """Return a complete response, including the prefill.
+
+        White space around both parts is dropped. Raise ValueError if the format could not read the
+        response.
         """
         parts = {"reasoning": reasoning.strip(), "answer": answer.strip()}
         text = SLOT.sub(lambda slot: parts[slot[1]], self.layout)
@@ -170,18 +167,19 @@ class ResponseFormat:
             raise ValueError(
                 f"response_format {self.name!r} cannot hold reasoning {reasoning[:60]!r} "
                 f"with answer {answer[:60]!r}: "
-                "both must be non-blank and free of the format's own delimiters"
+                "both must have visible text and must not contain the format's delimiters"
             )
         return text
 
     def render_completion(self, reasoning: str, answer: str) -> str:
-        """Write what the model itself generates, the whole response without the prefill;
-        ValueError: it does not start with that.
+        """Return what the model generates: a complete response without the prefill.
+
+        Raise ValueError if the response does not start with the prefill.
         """
         text = self.render(reasoning, answer)
         if text.startswith(self.prefill):
             return text[len(self.prefill) :]
-        # A prefill may say more than the layout does ("Let me solve this step by step.\n<think>").
+        # A prefill may be longer than the layout's start ("Let me solve this.\n<think>").
         if self.reasoning_tags and self.prefill.rstrip().endswith(self.reasoning_tags[0]):
             return text.partition(self.reasoning_tags[0])[2]
         raise ValueError(
@@ -190,46 +188,46 @@ class ResponseFormat:
         )
 
     def full_text(self, completion: str) -> str:
-        """Return the assistant's whole turn, prefill included."""
+        """Return the complete text of the assistant's turn, including the prefill."""
         return self.prefill + completion
 
     def with_prefill(self, response: str) -> str | None:
-        """Return a whole response with the prefill in front; ``None`` if it starts otherwise."""
+        """Return a response with the prefill in front, or ``None`` if it starts differently."""
         if response.startswith(self.prefill):
             return response
         if not self.reasoning_tags or not self.prefill.rstrip().endswith(self.reasoning_tags[0]):
             return None
         opening, closing = self.reasoning_tags
-        # A server whose template opens the reasoning gives what follows; any other data opens it
-        # with the tag alone.
+        # If a server's template opens the reasoning, the response starts after the tag. Other data
+        # starts with the tag.
         rest = response.lstrip().removeprefix(opening)
         if closing not in rest or opening in rest:
             return None
         return self.prefill + (rest.lstrip() if self.prefill[-1:].isspace() else rest)
 
     def parse(self, completion: str) -> ParsedResponse:
-        """Read a generated completion (without the prefill). Never raises, whatever the text;
-        linear in its length.
+        """Read a generated completion (without the prefill).
+
+        It never raises, and its time is linear in the length of the text.
         """
         return self._read(self.prefill + completion)
 
     def hollow_tags(self, completion: str) -> set[str]:
-        """Return the :attr:`tags` of the blocks and the box of a completion of which a reader sees
-        nothing.
-        """
+        """Return the :attr:`tags` of a completion's blank blocks and boxes."""
         text = self.full_text(completion)
         hollow: set[str] = set()
         blocks = [tags for tags in (self.reasoning_tags, self.answer_tags) if tags]
         for number, (opening, closing) in enumerate(blocks):
-            # A tag that is not there, as in a completion that was cut short, bounds nothing.
+            # A missing tag, as in a completion that was cut, does not bound the block.
             if is_blank(text.rsplit(closing, 1)[0].rsplit(opening, 1)[-1]):
                 hollow.update(self.tags[2 * number : 2 * number + 2])
         boxes = [text[start:end] for start, end in boxed_spans(text)]
         return hollow | {_BOX} if boxes and all(map(_empty_box, boxes)) else hollow
 
     def answer_anywhere(self, completion: str) -> str | None:
-        """Return the last answer block of a completion, also from inside reasoning or behind
-        reasoning that never closes.
+        """Return a completion's last answer block.
+
+        It may be inside the reasoning, or after reasoning that never closes.
         """
         if self.answer_tags is None:
             return None
@@ -252,14 +250,14 @@ class ResponseFormat:
         else:
             answer, lead, rest, single = self._read_trailing_answer(body), "", "", True
         if self.reasoning_tags is None:
-            # The working is whatever stands before the answer.
+            # The reasoning is the text before the answer.
             reasoning, lead = _content(lead), ""
         if boxed:
-            # The sentence that leads to the box ("So the answer is $") belongs to the answer, and
-            # so does what closes it; more does not.
+            # The sentence around the box ("So the answer is $…$.") belongs to the answer. Further
+            # text does not.
             lead, rest = "", rest.strip(_SENTENCE_END)
-        # An answer block inside the reasoning is a second one. (A box there is how many models note
-        # an interim result.)
+        # An answer block inside the reasoning is a second answer. A box there is not: many models
+        # box an interim result.
         second = bool(
             self.answer_tags and reasoning and any(tag in reasoning for tag in self.answer_tags)
         )
@@ -271,8 +269,10 @@ class ResponseFormat:
         return ParsedResponse(reasoning, answer, well_formed, boxes)
 
     def _split_reasoning(self, text: str) -> tuple[str | None, bool, str | None]:
-        """Return the reasoning, whether the text begins with its only block, and what follows the
-        last block (``None``: never closed).
+        """Split a text into reasoning and the text after it.
+
+        Return the reasoning, whether the text starts with its only block, and the text after the
+        last block (``None`` if the block never closes).
         """
         if self.reasoning_tags is None:
             return None, True, text
@@ -291,13 +291,14 @@ class ResponseFormat:
         before, opened, inner = before_end.partition(opening)
         if not opened:
             return _content(before_end), False, body
-        # Text before the block is stray unless the prefill itself put it there.
+        # Text before the block is stray unless it comes from the prefill.
         stray = before.strip() not in ("", self.prefill.partition(opening)[0].strip())
         return _content(inner), not stray and opening not in inner and closing not in inner, body
 
     def _read_trailing_answer(self, body: str) -> str | None:
-        """Read an answer that is all the text after the reasoning, behind what the layout writes
-        before it ("Summary:").
+        """Return an answer that is all the text after the reasoning.
+
+        The layout's text before the answer ("Summary:") is removed.
         """
         assert self.reasoning_tags, (
             f"{self.name}: an answer without delimiters must follow delimited reasoning"
@@ -310,8 +311,8 @@ class ResponseFormat:
 
 
 def _split_between(text: str, mark: str) -> tuple[str | None, bool, str | None]:
-    """Return as :meth:`ResponseFormat._split_reasoning`, of reasoning that begins and ends with one
-    mark.
+    """Return as :meth:`ResponseFormat._split_reasoning`, for one mark that opens and closes the
+    reasoning.
     """
     before, *pieces = text.split(mark)
     if len(pieces) < 2:
@@ -320,8 +321,8 @@ def _split_between(text: str, mark: str) -> tuple[str | None, bool, str | None]:
 
 
 def _read_tagged_answer(body: str, opening: str, closing: str) -> tuple[str | None, str, str, bool]:
-    """Return the answer, the text before and after its blocks, and whether there is one block
-    alone.
+    """Return the answer, the text before and after its blocks, and whether there is only
+    one block.
     """
     lead, *pieces = body.split(opening)
     parts = [piece.split(closing) for piece in pieces]
@@ -332,7 +333,7 @@ def _read_tagged_answer(body: str, opening: str, closing: str) -> tuple[str | No
 
 
 def _read_boxed_answer(body: str) -> tuple[str | None, str, str, bool, tuple[str, ...]]:
-    """Return as :func:`_read_tagged_answer`, and what the boxes hold."""
+    """Return as :func:`_read_tagged_answer`, and the contents of the boxes."""
     spans = [(start, end) for start, end in boxed_spans(body) if not _empty_box(body[start:end])]
     boxes = tuple(dict.fromkeys(body[start:end].strip() for start, end in spans))
     if len(boxes) != 1:
@@ -342,15 +343,17 @@ def _read_boxed_answer(body: str) -> tuple[str | None, str, str, bool, tuple[str
 
 
 def leaves_open(generation_prompt: str, tags: tuple[str, str]) -> bool:
-    """Return whether the model goes on inside reasoning of these tags; an empty ``<think></think>``
-    says that there is to be none.
+    """Return whether the model continues inside reasoning with these tags.
+
+    An empty ``<think></think>`` in the generation prompt means no reasoning.
     """
     return tags[0] in generation_prompt and tags[1] not in generation_prompt.rpartition(tags[0])[2]
 
 
 def template_prefill(generation_prompt: str, fmt: ResponseFormat) -> str:
-    """Return the part of a generation prompt that belongs to the response: ``<think>`` of
-    DeepSeek's distilled models, or ``""``.
+    """Return the part of a generation prompt that belongs to the response, or ``""``.
+
+    An example is ``<think>`` of DeepSeek's distilled models.
     """
     start = generation_prompt.rfind(fmt.reasoning_tags[0]) if fmt.reasoning_tags else -1
     return "" if start == -1 else generation_prompt[start:]

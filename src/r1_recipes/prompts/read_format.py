@@ -1,6 +1,4 @@
-"""Response formats as YAML has them: the package's, those of a file of the user's, and one in the
-recipe itself.
-"""
+"""Read response formats from YAML: the package's, a file of the user's, or keys in the recipe."""
 
 from __future__ import annotations
 
@@ -18,7 +16,10 @@ _SAMPLES = (("2 + 2 = 4", "4"), ("First.\n\nSecond.", "1,080"))
 
 
 def formats_of(path: Path) -> dict[str, ResponseFormat]:
-    """Return the formats of a YAML file by name; a RecipeError names file, format and key."""
+    """Return the formats in a YAML file by name.
+
+    Raise RecipeError, which names file, format and key.
+    """
     return {
         str(name): read_format(str(name), keys, f"{path}: {name}")
         for name, keys in read_mapping(path).items()
@@ -26,42 +27,42 @@ def formats_of(path: Path) -> dict[str, ResponseFormat]:
 
 
 def format_in_file(place: str, folders: tuple[Path, ...]) -> ResponseFormat:
-    """Return the format of ``FILE.yaml:NAME``, looked for in these folders in turn."""
+    """Return the format of ``FILE.yaml:NAME``. The folders are searched in order."""
     file, _, name = place.rpartition(":")
     if not file.endswith((".yaml", ".yml")):  # without a name
         file, name = place, ""
     paths = [folder / Path(file).expanduser() for folder in folders]
     path = next((path for path in paths if path.is_file()), None)
     if path is None:
-        looked = " or ".join(str(folder.resolve()) for folder in dict.fromkeys(folders))
-        raise RecipeError(f"response_format {place!r}: no file {file!r} in {looked}")
-    known = read_mapping(path)
-    if name not in known:
+        searched = " or ".join(str(folder.resolve()) for folder in dict.fromkeys(folders))
+        raise RecipeError(f"response_format {place!r}: no file {file!r} in {searched}")
+    formats = read_mapping(path)
+    if name not in formats:
         raise RecipeError(
-            f"{path}: " + unknown_name("response_format", name, known) + f" Fix: {file}:NAME"
+            f"{path}: " + unknown_name("response_format", name, formats) + f" Fix: {file}:NAME"
         )
-    return read_format(
-        name, known[name], f"{path}: {name}"
-    )  # a mistake in another format of the file is not this recipe's
+    # Read only this format: a mistake in another one must not stop this recipe.
+    return read_format(name, formats[name], f"{path}: {name}")
 
 
 def read_format(name: str, keys: Any, where: str) -> ResponseFormat:
-    """Build a format and make sure that it reads what it writes; a RecipeError begins with
-    ``where`` and names the key.
+    """Return the format that these keys describe, after a check that it reads what it writes.
+
+    Raise RecipeError, which starts with ``where`` and names the key.
     """
     if isinstance(keys, Mapping):
         keys = {"name": name, **keys}
     fmt = from_mapping(ResponseFormat, keys, where)
     if SLOT.findall(fmt.layout) != ["reasoning", "answer"]:
         raise RecipeError(
-            f"{where}: layout: must hold {{reasoning}} and after it {{answer}}, each once, "
+            f"{where}: layout: must contain {{reasoning}} and then {{answer}}, each once, "
             f"got {fmt.layout!r}"
         )
     _check_tags(fmt.reasoning_tags, fmt.layout, f"{where}: reasoning_tags:")
     _check_tags(fmt.answer_tags, fmt.layout, f"{where}: answer_tags:")
     if not (fmt.boxed or fmt.reasoning_tags or fmt.answer_tags):
         raise RecipeError(
-            f"{where}: nothing says where the answer is. Fix: answer_tags, reasoning_tags, "
+            f"{where}: no key says where the answer is. Fix: answer_tags, reasoning_tags, "
             f"or boxed: true"
         )
     for reasoning, answer in _SAMPLES:
@@ -69,12 +70,11 @@ def read_format(name: str, keys: Any, where: str) -> ResponseFormat:
             read = fmt.parse(fmt.render_completion(reasoning, answer))
         except ValueError as error:
             raise RecipeError(
-                f"{where}: layout: what it writes could not be read back: {error}"
+                f"{where}: layout: the format could not read what it writes: {error}"
             ) from error
         if read != ParsedResponse(reasoning, answer, well_formed=True):
             raise RecipeError(
-                f"{where}: prefill: must be how the layout {fmt.layout!r} begins, got "
-                f"{fmt.prefill!r}"
+                f"{where}: prefill: must be the start of layout {fmt.layout!r}, got {fmt.prefill!r}"
             )
     return fmt
 
@@ -86,15 +86,16 @@ def _check_tags(tags: Sequence[Any] | None, layout: str, where: str) -> None:
         isinstance(tag, str) and tag and tag == tag.strip() and "\n" not in tag for tag in tags
     ):
         raise RecipeError(
-            f"{where} must be two texts of one line, such as [<think>, </think>], got {list(tags)}"
+            f"{where} must be two texts of one line, for example [<think>, </think>], got "
+            f"{list(tags)}"
         )
     for tag in tags:
         if tag not in layout:
-            raise RecipeError(f"{where} {tag!r} must stand in layout, got {layout!r}")
+            raise RecipeError(f"{where} {tag!r} must be part of layout, got {layout!r}")
 
 
 def as_mapping(fmt: ResponseFormat) -> dict[str, Any]:
-    """Return a format as YAML can write it, without the keys that have their defaults."""
+    """Return a format's keys in types that YAML can write, without keys at their defaults."""
     defaults = {f.name: f.default for f in dataclasses.fields(fmt)}
     values = {
         key: value for key, value in vars(fmt).items() if key in defaults and value != defaults[key]

@@ -1,9 +1,9 @@
-"""The chat template of a saved checkpoint: a conversation without a system message gets the
-beginning of training.
+"""The chat template of a saved checkpoint adds what training prompts had.
 
-So `lm_eval`, `lighteval`, `vllm serve` and a chat window give the model the prompts that it was
-trained on. A comment in front records what was added; our own code takes it out again, and there
-the recipe says how a prompt begins.
+A conversation without a system message gets the system prompt of training. So `lm_eval`,
+`lighteval`, `vllm serve` and a chat window give the model the prompts that it was trained on. A
+comment at the start of the template records what was added. This package removes the additions
+again, because its recipes say how a prompt starts.
 """
 
 import json
@@ -14,8 +14,8 @@ from typing import Any
 from r1_recipes.prompts.formats import ResponseFormat
 
 _MARK, _END = "{#- r1_recipes.prompts.served_template ", " #}\n"
-# Parts where the conversation has parts: templates of vision-language models expect them
-# everywhere, others nowhere.
+# The content of a message is a list of parts if the conversation's content is. Templates of
+# vision-language models expect lists, other templates expect text.
 _IF_NONE = (
     "{%- if messages and not (messages[0]['role'] in ['system', 'developer'] and "
     "messages[0]['content']) %}\n"
@@ -35,24 +35,24 @@ class Added:
 
     response_format: str = ""
     prefill: str = ""  # of this format
-    system_prompt: str = ""  # for whoever sends none
-    variables: dict[str, Any] = field(
-        default_factory=dict
-    )  # such as enable_thinking, for whoever sets none
-    few_shot: list[dict[str, str]] = field(
-        default_factory=list
-    )  # the worked turns, for whoever sends no system message
+    system_prompt: str = ""  # for conversations without a system message
+    # Defaults of variables such as enable_thinking.
+    variables: dict[str, Any] = field(default_factory=dict)
+    # Worked examples, for conversations without a system message.
+    few_shot: list[dict[str, str]] = field(default_factory=list)
 
     def around(self) -> tuple[str, str]:
-        """Return the Jinja text before and after; white space at the template's edges keeps its
-        meaning.
+        """Return the Jinja text before and after the template.
+
+        White space at the template's edges keeps its meaning.
         """
         if not (self.prefill or self.system_prompt or self.variables or self.few_shot):
             return "", ""
+        # Older checkpoints have only fields of text, so other empty fields are left out.
         added = {
             key: value for key, value in asdict(self).items() if value or isinstance(value, str)
-        }  # older checkpoints have no other
-        # Not ASCII alone: Jinja would read an escaped surrogate pair as two characters.
+        }
+        # Keep characters beyond ASCII: Jinja would read an escaped surrogate pair as two.
         record, prefill, system_prompt = (
             json.dumps(v, ensure_ascii=False) for v in (added, self.prefill, self.system_prompt)
         )
@@ -62,13 +62,13 @@ class Added:
                 f"{{%- set {name} = {name} if {name} is defined else "
                 f"{json.dumps(value, ensure_ascii=False)} %}}\n"
             )
-        if self.few_shot:  # before the system prompt, which is put in front of them
+        if self.few_shot:  # before the system prompt, whose text goes in front of them
             as_parts = [
-                turn | {"content": [{"type": "text", "text": turn["content"]}]}
-                for turn in self.few_shot
+                message | {"content": [{"type": "text", "text": message["content"]}]}
+                for message in self.few_shot
             ]
             text, parts = (
-                json.dumps(turns, ensure_ascii=False) for turns in (self.few_shot, as_parts)
+                json.dumps(messages, ensure_ascii=False) for messages in (self.few_shot, as_parts)
             )
             before += _IF_NONE + (
                 "{%- set r1_rest = messages[1:] if messages[0]['role'] == 'system' else "
@@ -88,15 +88,16 @@ class Added:
 
 
 def wrap(template: Any, **changes: Any) -> Any:
-    """Return the chat template, or each of several by name, with these fields of :class:`Added` in
-    place of what it has.
+    """Return a chat template in which these fields of :class:`Added` replace the recorded ones.
+
+    Several templates, by name, are each wrapped.
     """
     if isinstance(template, dict):
         return {name: wrap(text, **changes) for name, text in template.items()}
-    own, added = unwrap(template)
+    unwrapped, added = unwrap(template)
     before, after = replace(added, **changes).around()
-    body = own.removesuffix("\n")  # which Jinja drops at the end of a template, and only there
-    return before + body + after + own[len(body) :]
+    body = unwrapped.removesuffix("\n")  # Jinja drops one line break at a template's end
+    return before + body + after + unwrapped[len(body) :]
 
 
 def unwrap(template: Any) -> tuple[Any, Added]:
@@ -113,38 +114,42 @@ def unwrap(template: Any) -> tuple[Any, Added]:
     except (AttributeError, TypeError, ValueError, RecursionError):
         return template, Added()
     body = template.removesuffix("\n")
-    if not (
-        isinstance(added.prefill, str) and body.startswith(before) and body.endswith(after)
-    ):  # somebody has changed it
+    # Another program has changed the template.
+    if not (isinstance(added.prefill, str) and body.startswith(before) and body.endswith(after)):
         return template, Added()
     return body[len(before) : len(body) - len(after)] + template[len(body) :], added
 
 
-def asked_with(fmt: ResponseFormat, rows: Any, few_shot: Sequence[Any] | None) -> dict[str, Any]:
-    """Return what training prompts open with: the format's system prompt, the worked turns; nothing
-    for conversations taken as they are.
+def prompt_prefix(fmt: ResponseFormat, rows: Any, few_shot: Sequence[Any] | None) -> dict[str, Any]:
+    """Return the system prompt and the worked examples that training prompts start with.
+
+    Both are empty for conversations that the data brings with it.
     """
     prompts = [
         prompt
         for prompt in rows.select_columns("prompt")[:: max(1, len(rows) // 256)]["prompt"]
         if isinstance(prompt, list)
     ]
-    asked = any(prompt[0]["content"] == fmt.system_prompt for prompt in prompts if prompt)
-    turns = [
+    has_system = any(prompt[0]["content"] == fmt.system_prompt for prompt in prompts if prompt)
+    earlier = [
         [
-            {key: turn[key] for key in ("role", "content")}
-            for turn in prompt[:-1]
-            if turn["role"] != "system"
+            {key: message[key] for key in ("role", "content")}
+            for message in prompt[:-1]
+            if message["role"] != "system"
         ]
         for prompt in prompts
     ]
-    worked = turns[0] if few_shot and turns and all(each == turns[0] for each in turns) else []
-    return {"system_prompt": fmt.system_prompt if asked else "", "few_shot": worked}
+    same = few_shot and earlier and all(messages == earlier[0] for messages in earlier)
+    return {
+        "system_prompt": fmt.system_prompt if has_system else "",
+        "few_shot": earlier[0] if same else [],
+    }
 
 
-def serve(processing_class: Any, opening: dict[str, Any]) -> None:
-    """Give a tokenizer or processor the template that adds what :func:`asked_with` returned;
-    ``{}``: the one for training.
+def set_served_template(processing_class: Any, opening: dict[str, Any]) -> None:
+    """Set the template that adds what :func:`prompt_prefix` returned to a tokenizer or processor.
+
+    With ``{}``, set the template for training.
     """
     processing_class.chat_template = wrap(
         processing_class.chat_template, **{"system_prompt": "", "few_shot": [], **opening}

@@ -1,6 +1,4 @@
-"""A recipe file and command-line overrides -> typed arguments. The command line wins over
-the file.
-"""
+"""Turn a recipe file and command-line overrides into typed arguments. The command line wins."""
 
 from r1_recipes.common.yaml_text import parse_yaml, read_yaml
 from r1_recipes.recipe.load import load_recipe

@@ -1,4 +1,4 @@
-"""What can be known to be wrong with a recipe before anything is loaded."""
+"""Check a recipe before anything is loaded."""
 
 import math
 from collections.abc import Callable
@@ -9,57 +9,58 @@ from r1_recipes.common.errors import BatchError, RecipeError, located
 from r1_recipes.recipe.rules import RULES
 from r1_recipes.recipe.types import Recipe
 
-# Methods whose recipes name rewards.
+# Methods whose recipes have reward_funcs.
 REWARDED = ("grpo", "generate", "evaluate")
 
 
 def check(recipe: Recipe) -> None:
-    """Refuse a recipe that breaks a rule of its method."""
+    """Raise RecipeError if a recipe breaks a rule of its method."""
     with located(recipe.path):
         for rule in RULES[recipe.method]:
             rule(recipe)
 
 
 def idle_keys(recipe: Recipe) -> list[str]:
-    """Return a warning for each key that does not do what it says."""
+    """Return a warning for each key that has no effect, or not the expected one."""
     script, training, warnings = recipe.script, recipe.training, []
     if recipe.method == "reward":
         idle = [key for key in ("system_prompt", "few_shot") if getattr(script, key)]
         warnings += [
-            f"{recipe.path}: {key} is ignored: pairs are taken as they are" for key in idle
+            f"{recipe.path}: {key} is ignored, because pairs are used as they are" for key in idle
         ]
     if recipe.method in ("generate", "evaluate") or script.smoke:
         return warnings
     if 0 < training.max_steps <= training.warmup_steps:
         steps = f"warmup_steps {training.warmup_steps:g} of max_steps {training.max_steps}"
-        warnings.append(f"{recipe.path}: {steps}: learning_rate is reached late or never")
+        warnings.append(f"{recipe.path}: {steps}: the warmup reaches learning_rate late or never")
     return warnings
 
 
 def check_batch(path: Path, value: Callable[[str], Any], world_size: int) -> None:
-    """Refuse GRPO's batches that groups of completions do not fill, with numbers that would fit;
-    ``value`` knows defaults, too.
+    """Raise if groups of completions do not fill GRPO's batches, and name numbers that fit.
+
+    ``value`` returns the value of a key, or its default.
     """
     group, device = value("num_generations"), value("per_device_train_batch_size")
     if not group or not device:
         return
     if group < 2:
         raise RecipeError(
-            f"{path}: num_generations: must be at least 2, got {group}: a group of one has "
-            f"no other to compare with. Fix: 8"
+            f"{path}: num_generations: must be at least 2, got {group}, because GRPO compares the "
+            f"completions of a prompt with each other. Fix: num_generations: 8"
         )
     if value("generation_batch_size") and value("steps_per_generation"):
         raise RecipeError(
-            f"{path}: generation_batch_size, steps_per_generation: must be one of the two, "
-            f"got both. Fix: leave one out"
+            f"{path}: generation_batch_size, steps_per_generation: only one of them may be set, "
+            f"got both. Fix: remove one of them"
         )
     step = device * world_size
     key = next(
         (key for key in ("generation_batch_size", "steps_per_generation") if value(key)),
         "gradient_accumulation_steps",
     )
-    whole = key == "generation_batch_size"  # of all processes
-    unit = 1 if whole else step
+    counts_all_processes = key == "generation_batch_size"
+    unit = 1 if counts_all_processes else step
     batch = unit * value(key)
     multiple = math.lcm(step, group)
     if batch % multiple:
@@ -67,7 +68,7 @@ def check_batch(path: Path, value: Callable[[str], Any], world_size: int) -> Non
         divisors = [size for size in range(2, batch + 1) if batch % size == 0]
         if divisors and batch % step == 0:
             fixes.append(f"num_generations: {min(divisors, key=lambda size: abs(size - group))}")
-        share = 0 if whole else batch // world_size
+        share = 0 if counts_all_processes else batch // world_size
         counts = [
             count
             for count in range(1, max(9, world_size))
@@ -76,21 +77,21 @@ def check_batch(path: Path, value: Callable[[str], Any], world_size: int) -> Non
         if counts:
             fixes.append(f"{counts[-1]} processes (accelerate launch --num_processes {counts[-1]})")
         raise BatchError(
-            f"{path}: {key}: must make the batch a multiple of {step} "
+            f"{path}: {key}: the batch must be a multiple of {step} "
             f"(per_device_train_batch_size {device} x {world_size} processes) "
             f"and of num_generations {group}, got {batch}. Fix: {', or '.join(fixes)}"
         )
-    evaluated, held_out = (
+    eval_group, eval_device = (
         value("num_generations_eval") or group,
         value("per_device_eval_batch_size"),
     )
-    if value("eval_strategy") != "no" and held_out * world_size % evaluated:
-        multiple = evaluated // math.gcd(evaluated, world_size)
+    if value("eval_strategy") != "no" and eval_device * world_size % eval_group:
+        multiple = eval_group // math.gcd(eval_group, world_size)
         raise BatchError(
-            f"{path}: per_device_eval_batch_size: must make a multiple of {evaluated} "
-            f"completions over {world_size} processes, got "
-            f"{held_out}. Fix: per_device_eval_batch_size: "
-            f"{_next_multiple(held_out, multiple)}, or num_generations_eval: 1"
+            f"{path}: per_device_eval_batch_size: the batch of all {world_size} processes must be "
+            f"a multiple of {eval_group} completions, got {eval_device} per process. "
+            f"Fix: per_device_eval_batch_size: "
+            f"{_next_multiple(eval_device, multiple)}, or num_generations_eval: 1"
         )
 
 

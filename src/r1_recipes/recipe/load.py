@@ -1,8 +1,7 @@
-"""A recipe file and command-line overrides -> typed arguments, or an error that says what to write
-instead.
+"""Turn a recipe file and command-line overrides into typed arguments, or raise an error with a fix.
 
-A key is a field of our arguments, of ``trl.GRPOConfig`` and the like, of ``trl.ModelConfig``, or a
-parameter of a reward that is named.
+A key is a field of this package's arguments, of a TRL config such as ``trl.GRPOConfig``, of
+``trl.ModelConfig``, or a parameter of a reward that the recipe lists.
 """
 
 import dataclasses
@@ -24,11 +23,11 @@ from r1_recipes.prompts.catalogue import written_out
 from r1_recipes.recipe import checks
 from r1_recipes.recipe.engine import longest_sequence
 from r1_recipes.recipe.types import OWN_TYPES, Recipe, Settings, argument_types, namespace_value
-from r1_recipes.recipe.values import COMMAND_LINE, convert, listed, plain
+from r1_recipes.recipe.values import COMMAND_LINE, convert, split_list, to_builtin
 from r1_recipes.rewards import REWARDS, reward_parameters
 
 Fields = dict[str, dataclasses.Field]
-Known = dict[str, tuple[Any, Any]]  # by key, its argparse action and its type hint
+Known = dict[str, tuple[Any, Any]]  # key -> its argparse action and its type hint
 
 
 def load_recipe(
@@ -38,30 +37,39 @@ def load_recipe(
     smoke: Callable[[Path, str, Settings], Settings] | None = None,
     world_size: int | None = None,
 ) -> Recipe:
-    """Read a recipe and its overrides, ``[PATH, --key, value, …]``, which win; no model and no data
-    is loaded.
+    """Read a recipe and its overrides without loading a model or data.
 
-    ``check`` is called with the path and all keys before TRL and code of one's own are imported;
-    ``smoke`` with path, method and all keys of a recipe with ``smoke: true``, and returns overrides
-    that shrink it. GRPO's batches are checked for ``world_size`` processes.
+    Args:
+        argv: ``[PATH, --key, value, …]``. Overrides win over the file.
+        method: The command, such as ``grpo`` or ``evaluate``.
+        check: Called with the path and all keys, before TRL and the user's code are imported.
+        smoke: Called with path, method and all keys of a recipe with ``smoke: true``. It returns
+            overrides that make the recipe small.
+        world_size: Check GRPO's batches for this many processes. Default: those of this run.
+
+    Returns:
+        The recipe with typed arguments.
+
+    Raises:
+        RecipeError: A key, a value or a combination is wrong. The message names the fix.
     """
     path, overrides = _split_command_line(argv, method)
     recipe: Recipe = Recipe(path=path, method=method, script=None, training=None, model=None)
     config = _read(path, method)
-    masked([config, overrides])  # from here on no message shows what is secret in them
+    masked([config, overrides])  # from here on no message shows their secrets
     config, overrides = _translate(recipe, config, overrides)
-    together = config | overrides
-    rewards = _reward_names(method, together)
-    with located(f"{path}: reward_funcs"):  # a misspelt one is refused before torch is imported
+    all_settings = config | overrides
+    rewards = _reward_names(method, all_settings)
+    with located(f"{path}: reward_funcs"):  # refuse a misspelt name before torch is imported
         reward_parameters(name for name in rewards if ":" not in name)
     if check is not None:
-        check(path, together)
+        check(path, all_settings)
     with located(f"{path}: reward_funcs"):
         reward_fields = reward_parameters(rewards)
     with located(path):
-        environment_fields = _environment_fields(method, together.get("environment"))
+        environment_fields = _environment_fields(method, all_settings.get("environment"))
     parser, known = _parser(
-        argument_types(method, together.get("distill_with")),
+        argument_types(method, all_settings.get("distill_with")),
         reward_fields | environment_fields,
         path,
     )
@@ -69,7 +77,7 @@ def load_recipe(
         overrides, COMMAND_LINE, known, method
     )
     if smoke is not None and settings.get("smoke"):
-        # What is typed wins, so that one key of a smoke run can still be changed.
+        # Typed keys win, so that a key of a smoke run can still be changed.
         shrunk = _convert(smoke(path, method, settings), COMMAND_LINE, known, method)
         settings |= {key: value for key, value in shrunk.items() if key not in recipe.typed}
     _adapt(recipe, settings, parser)
@@ -85,19 +93,17 @@ def _read(path: Path, method: str) -> Settings:
     config = read_yaml(path)
     if "stages" in config:
         raise RecipeError(
-            f"{path}: a pipeline, got as a recipe for {method}. Fix: python -m "
+            f"{path}: is a pipeline, not a recipe for {method}. Fix: python -m "
             f"r1_recipes.pipeline {path}"
         )
     return config
 
 
 def _translate(recipe: Recipe, config: Settings, overrides: Settings) -> tuple[Settings, Settings]:
-    """Return the keys of the file, and those that are typed, by today's names and with
-    whole paths.
-    """
+    """Return the file's keys and the typed keys, with today's names and complete paths."""
     source = str(recipe.path)
-    if "reward_funcs" in overrides:  # whose names are needed before the other values are typed
-        overrides["reward_funcs"] = listed("reward_funcs", overrides["reward_funcs"])
+    if "reward_funcs" in overrides:  # the names are needed before other values are converted
+        overrides["reward_funcs"] = split_list("reward_funcs", overrides["reward_funcs"])
     foreign = extras.part("foreign")
     if foreign:
         config = foreign.read(config, overrides, recipe.method, source, recipe.warnings)
@@ -120,25 +126,25 @@ def _reward_names(method: str, values: Settings) -> list[str]:
         return []
     names = values.get("reward_funcs") or []
     names = [str(name) for name in (names if isinstance(names, list) else [names])]
-    # A name that is not registered may be that of an entry in reward_models, which is read with the
-    # other values.
+    # An unregistered name may belong to an entry in reward_models, which is read with the other
+    # values.
     return [
         name for name in names if name in REWARDS or ":" in name or "reward_models" not in values
     ]
 
 
 def _adapt(recipe: Recipe, settings: Settings, parser: Any) -> None:
-    """Fit the settings to the machine and make them the parser's defaults, and accelerate's."""
+    """Fit the settings to the machine, and make them the defaults of the parser and Accelerate."""
     _settle_format(recipe.path, recipe.method, settings)
     unbounded = settings.get("use_vllm") and not settings.get("vllm_max_model_length")
     recipe.adapted = _follow_machine(recipe, settings)
-    if unbounded:  # also if this machine has no GPU for vLLM: the same settings everywhere
+    if unbounded:  # also without a GPU for vLLM, so that settings are the same everywhere
         _bound_engine(recipe, settings, parser)
-    # TRL's own default prints every completion of every step.
+    # TRL's default prints every completion of every step.
     parser.set_defaults_with_config(**{"num_completions_to_print": 0, **settings})
     if "ACCELERATE_MIXED_PRECISION" in os.environ and {"bf16", "fp16"} & settings.keys():
-        # accelerate's launcher says its file's precision by this variable, which would win over
-        # bf16: false. The recipe decides.
+        # Accelerate's launcher sets this variable to the precision of its config file, and the
+        # variable wins over bf16: false. The recipe must decide.
         os.environ["ACCELERATE_MIXED_PRECISION"] = next(
             (key for key in ("fp16", "bf16") if settings.get(key)), "no"
         )
@@ -165,14 +171,14 @@ def _build(
     recipe.warnings += checks.idle_keys(recipe)
     for key in sorted(chosen.keys() - reward_fields.keys() - environment_fields.keys()):
         recipe.warnings.append(
-            f"{recipe.path}: {key} is ignored: none of reward_funcs "
-            f"{settings.get('reward_funcs', [])} has it"
+            f"{recipe.path}: {key} is ignored, because none of reward_funcs "
+            f"{settings.get('reward_funcs', [])} has this parameter"
         )
     if settings.get("reward_models"):
         recipe.reward_params["reward_models"] = settings["reward_models"]
-    # A run keeps a copy of its settings; a secret does not belong there.
+    # A run keeps a copy of its settings, which must not contain a secret.
     recipe.settings = {
-        key: masked(plain(namespace_value(recipe, key)), key)
+        key: masked(to_builtin(namespace_value(recipe, key)), key)
         for key in settings
         if key != "hub_token"
     }
@@ -192,7 +198,7 @@ def _split_command_line(argv: Sequence[str], method: str) -> tuple[Path, Setting
             if equals:
                 values.append(value)
                 values = paths
-        # A recipe path straight after a bare switch (`--smoke recipes/x.yaml`) is the path.
+        # After a bare switch, a file name is the recipe: `--smoke recipes/x.yaml`.
         elif (
             key in ("smoke", "retry_failed")
             and not typed[key]
@@ -205,27 +211,28 @@ def _split_command_line(argv: Sequence[str], method: str) -> tuple[Path, Setting
             values.append(word)
     if not paths:
         raise RecipeError(
-            f"command line: no recipe given; python -m r1_recipes.{method} recipes/NAME.yaml "
-            f"[--key value …]"
+            f"no recipe given. Usage: r1-recipes {method} RECIPE [--key value …]. To list recipes: "
+            f"r1-recipes recipes"
         )
     if len(paths) > 1:
         raise RecipeError(
-            f"command line: {paths[1]!r} stands alone: one recipe a run, and overrides are "
-            f"written --key value"
+            f"unexpected argument {paths[1]!r}. A run takes one recipe; write overrides as --key "
+            "value"
         )
     return find_yaml(Path(paths[0])), {key: _override(words) for key, words in typed.items()}
 
 
 def _override(words: list[str]) -> Any:
-    """Return what stands after a key; a bare switch is true."""
+    """Return the value of a typed key. A bare switch is true."""
     if len(words) > 1:
         return words
     return words[0] if words else True
 
 
 def _find_files(values: Settings, folder: Path) -> None:
-    """Write the places of local data and of a chat template's file into these values: here, or
-    beside the recipe.
+    """Write the places of local data and chat templates into these values.
+
+    A place is in the working directory or in the recipe's folder.
     """
     mixture = values.get("dataset_mixture")
     parts = mixture.get("datasets") if isinstance(mixture, dict) else None
@@ -237,16 +244,16 @@ def _find_files(values: Settings, folder: Path) -> None:
 
 
 def _parser(types_: tuple[type, ...], reward_fields: Fields, path: Path) -> tuple[Any, Known]:
-    """Return the parser of every key there is, and what it knows of each."""
+    """Return the parser of all keys, and what it knows about each."""
     from trl import TrlParser
 
     taken = {f.name for part in types_ for f in dataclasses.fields(part)}
     for name in sorted(taken & reward_fields.keys()):
         raise RecipeError(
             f"{path}: reward_funcs: parameter {name!r} of a reward is a key of the trainer "
-            f"too; give it another name"
+            f"too. Fix: rename the parameter"
         )
-    # `None` stands for "not set here": a parameter's default lives with its reward.
+    # `None` means that the recipe does not set the parameter. Its default is in the reward's class.
     parameters = dataclasses.make_dataclass(
         "RewardParameters",
         [
@@ -258,7 +265,7 @@ def _parser(types_: tuple[type, ...], reward_fields: Fields, path: Path) -> tupl
     parts = [*types_, parameters]
     parser = TrlParser(parts, add_help=False, allow_abbrev=False)
     hints = {key: hint for part in parts for key, hint in typing.get_type_hints(part).items()}
-    # Of a pair such as --shuffle / --no_shuffle the first takes values.
+    # Of a pair such as --shuffle / --no_shuffle, only the first takes values.
     options = parser._option_string_actions
     return parser, {
         key: (options[f"--{key}"], hint) for key, hint in hints.items() if f"--{key}" in options
@@ -266,12 +273,12 @@ def _parser(types_: tuple[type, ...], reward_fields: Fields, path: Path) -> tupl
 
 
 def _field_type(f: dataclasses.Field) -> Any:
-    # Under `from __future__ import annotations` the type is text; rewards take scalars, and lists
-    # of them.
+    # With `from __future__ import annotations` the type is text. Rewards take scalars and lists of
+    # scalars.
     annotation = str(f.type)
     scalar = re.search(r"\b(bool|int|float|str)\b", annotation)
-    kind: Any = {"bool": bool, "int": int, "float": float}.get(scalar[1] if scalar else "", str)
-    return list[kind] if re.search(r"\b([Ll]ist|tuple|Sequence)\[", annotation) else kind
+    item: Any = {"bool": bool, "int": int, "float": float}.get(scalar[1] if scalar else "", str)
+    return list[item] if re.search(r"\b([Ll]ist|tuple|Sequence)\[", annotation) else item
 
 
 def _convert(values: Settings, source: str, known: Known, method: str) -> Settings:
@@ -284,28 +291,28 @@ def _convert(values: Settings, source: str, known: Known, method: str) -> Settin
 def _unknown_key(key: str, source: str, known: Known, method: str) -> RecipeError:
     foreign = extras.part("foreign")
     nearest_keys = [foreign.SHORT[key]] if foreign and key in foreign.SHORT else nearest(key, known)
-    hint = f" Nearest: {', '.join(nearest_keys)}." if nearest_keys else ""
+    hint = f" Did you mean {' or '.join(nearest_keys)}?" if nearest_keys else ""
     place = ""
     for other in reversed(OWN_TYPES):
         if key in {f.name for part in argument_types(other) for f in dataclasses.fields(part)}:
-            place = f": a key of {other}; python -m r1_recipes.{other} FILE"
+            place = f", but it is a key of {other}: python -m r1_recipes.{other} FILE"
     return RecipeError(
-        f"{source}: unknown key {key!r} for {method}{place}.{hint} Keys are those of trl's "
-        f"config, of ModelConfig, and "
-        "docs/recipes.md; for other projects' see docs/migration.md."
+        f"{source}: unknown key {key!r} for {method}{place}.{hint} Valid keys: TRL's config, "
+        "ModelConfig and docs/recipes.md. For keys of other projects, see docs/migration.md."
     )
 
 
 def _settle_format(path: Path, method: str, settings: Settings) -> None:
-    """Write out a response format of the user's own, and leave the prompt to an environment that
-    judges without one.
+    """Write out the user's own response format.
+
+    Without rewards, an environment judges the completions and no format's prompt is added.
     """
-    asks = {"response_format", "system_prompt", "few_shot", "prefill"} & settings.keys()
+    prompt_keys = {"response_format", "system_prompt", "few_shot", "prefill"} & settings.keys()
     if (
         method in checks.REWARDED
         and settings.get("environment")
         and not settings.get("reward_funcs")
-        and not asks
+        and not prompt_keys
     ):
         settings["system_prompt"] = ""
     if "response_format" in settings:
@@ -314,23 +321,24 @@ def _settle_format(path: Path, method: str, settings: Settings) -> None:
 
 
 def _bound_engine(recipe: Recipe, settings: Settings, parser: Any) -> None:
-    """Set ``vllm_max_model_length``, without which vLLM needs a KV cache for the model's whole
-    context.
+    """Set ``vllm_max_model_length``.
+
+    Without it, vLLM needs a KV cache for the model's whole context.
     """
     length = longest_sequence(lambda key: settings.get(key, parser.get_default(key)))
     if length is not None:
         settings["vllm_max_model_length"] = length
     elif settings["use_vllm"] and settings.get("distill_with") != "gold":
         recipe.warnings.append(
-            f"{recipe.path}: vllm_max_model_length: not set, and no max_prompt_tokens bounds "
-            f"the prompts: vLLM reserves memory for the "
-            "model's whole context"
+            f"{recipe.path}: vllm_max_model_length: not set, and max_prompt_tokens does not limit "
+            "the prompts, so vLLM reserves memory for the model's whole context"
         )
 
 
 def _follow_machine(recipe: Recipe, settings: Settings) -> Settings:
-    """Set the keys, but typed ones, that a machine without an accelerator needs; return those
-    before.
+    """Set the keys that a machine without an accelerator needs, except typed keys.
+
+    Return their values from before the change.
     """
     import torch
 
@@ -345,32 +353,33 @@ def _follow_machine(recipe: Recipe, settings: Settings) -> Settings:
         raise RecipeError(f"{recipe.path}: use_cpu: {problem}")
     if not isinstance(OWN_TYPES[recipe.method][1], str) or not follows:
         return {}
-    given = {
+    # TRL's defaults
+    current = {
         "use_cpu": False,
         "bf16": not settings.get("fp16"),
         "vllm_mode": "colocate",
-    }  # TRL's defaults
-    given |= {key: value for key, value in settings.items() if value is not None}
-    wanted = {"use_vllm": False} if given["vllm_mode"] == "colocate" else {}
-    if not use_cpu:  # with use_cpu: true, the precision is the recipe's own choice for a CPU
+    }
+    current |= {key: value for key, value in settings.items() if value is not None}
+    wanted = {"use_vllm": False} if current["vllm_mode"] == "colocate" else {}
+    if not use_cpu:  # with use_cpu: true, the recipe chooses the precision for a CPU
         wanted |= {"use_cpu": True, "bf16": False, "fp16": False, "tf32": False}
     before = {
-        key: given[key]
+        key: current[key]
         for key in wanted
-        if key in given and key not in recipe.typed and given[key] != wanted[key]
+        if key in current and key not in recipe.typed and current[key] != wanted[key]
     }
     if not before:
         return {}
     changes = {key: wanted[key] for key in before}
     why = "use_cpu is true" if use_cpu else "no accelerator is visible"
     recipe.warnings.append(
-        f"{recipe.path}: {why}: the run has {_yaml_line(changes)} instead of "
-        f"{_yaml_line(before)}; expect it to be hundreds of times "
-        "slower than on a GPU (--smoke checks a recipe in seconds)"
+        f"{recipe.path}: {why}, so the run uses {_yaml_line(changes)} instead of "
+        f"{_yaml_line(before)}. Expect it to be hundreds of times "
+        "slower than on a GPU. --smoke checks a recipe in seconds"
     )
     settings |= changes
     if "fp16" in changes:
-        settings.setdefault("bf16", False)  # TRL takes the one if the other is off
+        settings.setdefault("bf16", False)  # if fp16 is off, TRL turns bf16 on
     return before
 
 

@@ -1,7 +1,7 @@
-"""What is refused before anything is loaded: a function per rule, and ``RULES``, those of each
-method.
+"""Rules that a recipe must keep, checked before anything is loaded.
 
-A rule raises a ``ValueError``; it changes nothing.
+Each rule is a function that raises ValueError and changes nothing. ``RULES`` lists the rules of
+each method.
 """
 
 import math
@@ -24,7 +24,7 @@ from r1_recipes.recipe.types import (
 from r1_recipes.rewards import REWARDS, get_reward_funcs
 from r1_recipes.rewards.routing import check_task_rewards
 
-# What TRL finds out only when the first completions have been sampled.
+# TRL checks these keys only after it has sampled the first completions.
 _CHOICES = {
     "loss_type": "bnpo cispo dapo dr_grpo grpo luspo sapo vespo",
     "scale_rewards": "batch group none",
@@ -32,7 +32,7 @@ _CHOICES = {
     "multi_objective_aggregation": "normalize_then_sum sum_then_normalize",
     "vllm_importance_sampling_mode": "sequence_mask sequence_truncate token_mask token_truncate",
 }
-# Columns of the table of completions.
+# Columns of the completions table.
 _TABLE_COLUMNS = "prompt completion step advantage answer_parsed solution refused turns"
 _TRAINING_KEYS = ("use_peft", "load_in_4bit", "load_in_8bit", "unfrozen_parameters")
 
@@ -41,35 +41,36 @@ _TRAINING_KEYS = ("use_peft", "load_in_4bit", "load_in_8bit", "unfrozen_paramete
 
 
 def model_is_named(recipe: Recipe) -> None:
-    """Refuse a recipe without a model; those of a benchmark stand on its command line."""
+    """Refuse a recipe without a model.
+
+    A benchmark gets its models on the command line.
+    """
     if not recipe.model.model_name_or_path:
-        raise RecipeError("model_name_or_path: missing; a hub id or a local checkpoint folder")
+        raise RecipeError("model_name_or_path: missing. Fix: a hub id or a local checkpoint folder")
 
 
 def data_are_named(recipe: Recipe) -> None:
     """Refuse a recipe without data, or with both a dataset and a mixture."""
     name, mixture = recipe.script.dataset_name, recipe.script.dataset_mixture
     if name and mixture:
-        raise RecipeError(
-            "dataset_name and dataset_mixture are both set; keep the one that is meant"
-        )
+        raise RecipeError("dataset_name and dataset_mixture are both set. Fix: remove one of them")
     if not name and not mixture:
-        examples = "name a hub dataset, a local path, 'reasoning_gym:TASK' or 'countdown:3-4'"
-        raise RecipeError(f"dataset_name: missing; {examples} (or set dataset_mixture)")
+        examples = "a hub dataset, a local path, 'reasoning_gym:TASK' or 'countdown:3-4'"
+        raise RecipeError(f"dataset_name: missing. Fix: {examples} (or set dataset_mixture)")
 
 
 def mapper_is_known(recipe: Recipe) -> None:
-    """Refuse a mapper that is not registered, or that does not take ``mapper_config``."""
+    """Refuse a mapper that is not registered, or that does not accept ``mapper_config``."""
     if recipe.script.mapper != "auto":
         get_mapper(recipe.script.mapper, **(recipe.script.mapper_config or {}))
 
 
 def output_is_named(recipe: Recipe) -> None:
-    """Refuse a run without a folder to write to."""
+    """Refuse a run without an output folder."""
     if not recipe.training.output_dir:
         raise RecipeError(
-            f"output_dir: found {recipe.training.output_dir!r}; the folder that the run is "
-            f"written to"
+            "output_dir: must be the folder that the run writes to, got "
+            f"{recipe.training.output_dir!r}"
         )
 
 
@@ -77,10 +78,11 @@ def output_is_named(recipe: Recipe) -> None:
 
 
 def teacher_is_named(recipe: DistillRecipe) -> None:
-    """Refuse a missing teacher, unless a server has it."""
+    """Refuse distillation without a teacher, unless a server has the teacher."""
     if recipe.script.distill_with != "server" and not recipe.training.teacher_model_name_or_path:
         raise RecipeError(
-            "teacher_model_name_or_path: missing; the model whose distribution the student learns"
+            "teacher_model_name_or_path: missing. Fix: the model whose distribution the student "
+            "learns"
         )
 
 
@@ -89,21 +91,21 @@ def gold_keeps_the_vocabulary(recipe: DistillRecipe) -> None:
     require(
         recipe.script.distill_with != "gold" or recipe.training.use_uld_loss,
         "use_uld_loss",
-        "true for distill_with: gold, which else cuts the teacher's vocabulary to the student's",
+        "true for distill_with: gold, which would cut the teacher's vocabulary to the student's",
         False,
     )
 
 
 def adapters_reach_vllm(recipe: GRPORecipe | DistillRecipe) -> None:
-    """Refuse adapters whose merged weights vLLM cannot be sent."""
+    """Refuse adapters whose merged weights cannot be sent to vLLM."""
     if not (recipe.training.use_vllm and recipe.model.use_peft):
         return
     for key in ("load_in_4bit", "load_in_8bit", "lora_target_parameters"):
         if value := getattr(recipe.model, key):
             raise RecipeError(
-                f"{key}: vLLM cannot be sent such adapters merged into the model, got "
-                f"{value} beside use_vllm: true. "
-                "Fix: leave it out, or use_vllm: false"
+                f"{key}: TRL cannot merge these adapters and send them to vLLM, got "
+                f"{value} with use_vllm: true. "
+                "Fix: remove it, or set use_vllm: false"
             )
 
 
@@ -111,35 +113,38 @@ def adapters_reach_vllm(recipe: GRPORecipe | DistillRecipe) -> None:
 
 
 def samples_are_counted(recipe: EvaluateRecipe) -> None:
-    """Refuse a benchmark that does not say how many completions it samples."""
+    """Refuse a benchmark that does not set ``num_samples``."""
     if recipe.script.num_samples is None:
         raise RecipeError(
-            "num_samples: missing; sampled completions a row, 0 (greedy only) or more"
+            "num_samples: missing. Fix: sampled completions per row, 0 (greedy only) or more"
         )
 
 
 def top_k_counts_tokens(recipe: GenerateRecipe | EvaluateRecipe) -> None:
-    """Refuse a negative ``top_k``, which TRL's trainers take for vLLM."""
+    """Refuse a negative ``top_k``, which TRL's trainers accept for vLLM."""
     require(recipe.training.top_k >= 0, "top_k", "0 (all tokens) or more", recipe.training.top_k)
 
 
 def completions_differ(recipe: Recipe) -> None:
-    """Refuse several completions of a prompt at temperature 0."""
+    """Refuse several completions per prompt at temperature 0."""
     if recipe.method == "evaluate":
         count, fix = recipe.script.num_samples, "num_samples: 0"
     else:
         count, fix = recipe.training.num_generations, "num_generations: 1"
     if recipe.training.temperature == 0 and count > 1:
-        raise RecipeError(f"temperature: 0 gives {count} equal completions; set {fix}, or sample")
+        raise RecipeError(
+            f"temperature: 0 gives {count} identical completions per prompt. Fix: {fix}, or a "
+            "temperature above 0"
+        )
 
 
 def sampling_has_a_seed(recipe: GenerateRecipe | EvaluateRecipe) -> None:
-    """Refuse ``seed: null``, unless a server samples for a dataset."""
+    """Refuse ``seed: null``, unless a server samples the completions of a dataset."""
     served = recipe.method == "generate" and recipe.script.backend == "openai"
     if recipe.training.seed is None and not served:
         raise RecipeError(
-            "seed: found no value; a whole number (only generation with backend openai goes "
-            "without)"
+            "seed: has no value. Fix: a whole number (only generation with backend: openai works "
+            "without a seed)"
         )
 
 
@@ -147,25 +152,24 @@ def nothing_is_trained(recipe: GenerateRecipe | EvaluateRecipe) -> None:
     """Refuse keys that only training reads."""
     idle = [key for key in _TRAINING_KEYS if namespace_value(recipe, key)]
     if idle:
-        raise RecipeError(f"{', '.join(idle)}: of no effect on generation; leave out")
+        raise RecipeError(f"{', '.join(idle)}: no effect on generation. Fix: remove")
 
 
 def keep_fits(recipe: GenerateRecipe) -> None:
-    """Refuse a ``keep`` that the extra ``selection`` refuses."""
+    """Refuse a ``keep`` that the extra ``selection`` rejects."""
     if recipe.script.keep:
         extras.needed("selection", "keep").check_keep(recipe)
 
 
 def server_has_the_tokenizer(recipe: GenerateRecipe) -> None:
-    """Refuse keys that need the model's tokenizer, beside ``backend: openai``."""
+    """Refuse keys that need the model's tokenizer with ``backend: openai``."""
     script = recipe.script
     if script.backend == "openai" and (
         script.max_prompt_tokens or script.max_solution_tokens or script.chat_template
     ):
         raise RecipeError(
             "backend openai: max_prompt_tokens, max_solution_tokens and chat_template need "
-            "the model's tokenizer, which the server "
-            "keeps; leave them out"
+            "the model's tokenizer, which only the server has. Fix: remove them"
         )
 
 
@@ -173,45 +177,47 @@ def server_has_the_tokenizer(recipe: GenerateRecipe) -> None:
 
 
 def choices_are_known(recipe: GRPORecipe) -> None:
-    """Refuse names of losses and the like that TRL lacks."""
+    """Refuse names of losses and other choices that TRL does not have."""
     for key, names in _CHOICES.items():
         value, choices = getattr(recipe.training, key), names.split()
         if value not in choices:
             raise RecipeError(
-                f"{key}: {unknown_name('value', value, choices)} docs/losses.md says which is which"
+                f"{key}: {unknown_name('value', value, choices)} docs/losses.md explains them"
             )
 
 
 def something_is_rewarded(recipe: GRPORecipe) -> None:
-    """Refuse GRPO without a reward, its environments' own among them."""
+    """Refuse GRPO without a reward. An environment's own reward counts."""
     environment = recipe.script.environment
-    silent = (
+    without_reward = (
         extras.needed("agents", "environment").without_reward(environment) if environment else []
     )
-    if recipe.script.reward_funcs or (environment and not silent):
+    if recipe.script.reward_funcs or (environment and not without_reward):
         return
     methods = [
-        f"give environment {kind.__name__} a method get_reward(self), or " for kind in silent
+        f"give environment {environment_class.__name__} a method get_reward(self), or "
+        for environment_class in without_reward
     ]
     raise RecipeError(
-        f"reward_funcs: missing; {''.join(methods)}name at least one of "
+        f"reward_funcs: missing. Fix: {''.join(methods)}name at least one of "
         f"{', '.join(sorted(REWARDS))}"
     )
 
 
 def rewards_differ(recipe: Recipe) -> None:
-    """Refuse a reward that is named twice."""
+    """Refuse a reward that is listed twice."""
     names = recipe.script.reward_funcs
     if len(set(names)) < len(names):
-        fix = "give one that counts twice the reward_weights entry 2.0"
-        raise RecipeError(f"reward_funcs: must differ, got {names}. Fix: {fix}")
+        fix = "list it once and give it reward_weights 2.0"
+        raise RecipeError(f"reward_funcs: lists a reward twice, got {names}. Fix: {fix}")
 
 
 def weights_are_numbers(recipe: GRPORecipe | GenerateRecipe) -> None:
-    """Refuse weights that are not finite, or all 0."""
+    """Refuse weights that are not finite, or that are all 0."""
     weights = recipe.training.reward_weights
     usable = not weights or (any(weights) and all(map(math.isfinite, weights)))
-    require(usable, "reward_weights", "finite, and one not 0", weights, "leave it out for 1 each")
+    allowed = "finite numbers that are not all 0"
+    require(usable, "reward_weights", allowed, weights, "remove it to use 1.0 for each")
 
 
 def weights_fit_rewards(recipe: GRPORecipe | GenerateRecipe) -> None:
@@ -221,52 +227,60 @@ def weights_fit_rewards(recipe: GRPORecipe | GenerateRecipe) -> None:
         return
     fix = ""
     if len(weights) == 2 * len(names):
-        fix = ". Fix: decimals with a point, [1.0, 0.5]: a comma begins the next entry"
+        fix = ". Fix: write a decimal point, [1.0, 0.5], because a comma starts the next entry"
     raise RecipeError(
         f"reward_weights has {len(weights)} entries for {len(names)} reward_funcs {names}{fix}"
     )
 
 
 def reward_models_are_used(recipe: Recipe) -> None:
-    """Refuse a reward model that is not in ``reward_funcs``, or has the name of a logged column."""
+    """Refuse a reward model that ``reward_funcs`` does not list, or whose name is a logged
+    column.
+    """
     for name in recipe.script.reward_models or ():
         key, names = f"reward_models: {name!r}", recipe.script.reward_funcs
         require(name in names, key, "named in reward_funcs", names)
         if name in _TABLE_COLUMNS.split():
             raise RecipeError(
-                f"{key}: must be a name of its own, got a column of the table of completions"
+                f"{key}: must not be the name of a column in the completions table. Fix: another "
+                "name"
             )
 
 
 def rewards_can_be_built(recipe: Recipe) -> None:
-    """Refuse what a reward refuses: its name, its parameters, its entry in ``reward_models``."""
+    """Refuse what a reward rejects: its name, its parameters, its ``reward_models`` entry."""
     fmt = get_response_format(recipe.script.response_format)
     get_reward_funcs(recipe.script.reward_funcs, fmt, **recipe.reward_params)
 
 
 def tasks_name_rewards(recipe: GRPORecipe | EvaluateRecipe) -> None:
-    """Refuse tasks of rewards that are not there, and a column of tasks that nothing reads."""
+    """Refuse task rewards that are not listed, and a task column that nothing reads."""
     script = recipe.script
     if script.task_rewards is not None:
         check_task_rewards(script.task_rewards, script.reward_funcs)
     # A benchmark has no curriculum.
     elif script.task_column is not None and not getattr(script, "curriculum", None):
-        raise RecipeError("task_column has no meaning without task_rewards or curriculum")
+        raise RecipeError(
+            "task_column has no effect without task_rewards or curriculum. Fix: remove it"
+        )
 
 
 # GRPO's training
 
 
 def curriculum_has_steps(recipe: GRPORecipe) -> None:
-    """Refuse a curriculum of one task, or with one that comes twice."""
+    """Refuse a curriculum with one task, or with a repeated task."""
     tasks = recipe.script.curriculum
     if tasks is not None and not recipe.script.smoke:
         usable = len(tasks) > 1 and len(set(tasks)) == len(tasks)
-        require(usable, "curriculum", "two or more tasks that differ, easiest first", tasks)
+        require(usable, "curriculum", "two or more different tasks, easiest first", tasks)
 
 
 def curriculum_is_evaluated(recipe: GRPORecipe) -> None:
-    """Refuse a curriculum without evaluation, or with a best checkpoint: the easiest task's."""
+    """Refuse a curriculum without evaluation, or with a best checkpoint.
+
+    The best checkpoint would be the easiest task's.
+    """
     training = recipe.training
     if recipe.script.curriculum is None or recipe.script.smoke:
         return
@@ -275,8 +289,8 @@ def curriculum_is_evaluated(recipe: GRPORecipe) -> None:
         or training.load_best_model_at_end
         or training.save_strategy == "best"
     ):
-        found = f"got {training.eval_strategy.value}, and no best checkpoint (the easiest's)"
-        raise RecipeError(f"curriculum: must have eval_strategy: steps, {found}")
+        got = f"and no best checkpoint, got {training.eval_strategy.value}"
+        raise RecipeError(f"curriculum: needs eval_strategy: steps {got}")
 
 
 def dynamic_sampling_is_bounded(recipe: GRPORecipe) -> None:
@@ -305,21 +319,24 @@ def dynamic_sampling_is_bounded(recipe: GRPORecipe) -> None:
 
 
 def weights_keep_their_precision(recipe: GRPORecipe) -> None:
-    """Refuse TRL's continuous batching where it casts the weights that are trained."""
+    """Refuse TRL's continuous batching where it casts the trained weights."""
     training, model = recipe.training, recipe.model
     precision = "bfloat16" if training.bf16 else "float16"
     casts = training.use_transformers_continuous_batching and (training.bf16 or training.fp16)
     if casts and (model.use_peft or model.dtype != precision):
         raise RecipeError(
-            f"use_transformers_continuous_batching: TRL casts all weights to {precision} in "
-            f"place to generate, so that they train in "
-            f"it, got dtype: {model.dtype}, use_peft: {str(model.use_peft).lower()}. Fix: "
-            f"leave it out; use_vllm: true is faster"
+            f"use_transformers_continuous_batching: TRL casts all weights to {precision} for "
+            f"generation, so they also train in {precision}, "
+            f"got dtype: {model.dtype}, use_peft: {str(model.use_peft).lower()}. Fix: "
+            f"remove it; use_vllm: true is faster"
         )
 
 
 def best_is_by_reward(recipe: GRPORecipe) -> None:
-    """Refuse to choose a checkpoint or a learning rate by GRPO's loss, which is always near 0."""
+    """Refuse a best checkpoint or a learning rate chosen by GRPO's loss.
+
+    The loss is always near 0.
+    """
     training, names = recipe.training, recipe.script.reward_funcs
     scheduled = training.lr_scheduler_type == "reduce_lr_on_plateau"
     chosen = training.load_best_model_at_end or training.save_strategy == "best" or scheduled
@@ -328,8 +345,8 @@ def best_is_by_reward(recipe: GRPORecipe) -> None:
         return
     reward = f"eval_rewards/{names[0].rpartition(':')[2]}/mean" if names else "eval_reward"
     raise RecipeError(
-        f"metric_for_best_model: must be a reward, got {metric!r}: GRPO's loss is near 0 for "
-        f"any policy. "
+        f"metric_for_best_model: must be a reward, got {metric!r}, because GRPO's loss is near 0 "
+        f"for any policy. "
         f"Fix: metric_for_best_model: {reward} and greater_is_better: true"
     )
 
@@ -340,7 +357,7 @@ _RUN = (model_is_named, *_DATA, output_is_named)
 _SAMPLING = (top_k_counts_tokens, completions_differ, sampling_has_a_seed, nothing_is_trained)
 _WEIGHTS = (rewards_differ, weights_are_numbers, weights_fit_rewards)
 _REWARDS = (reward_models_are_used, rewards_can_be_built, prompt_fits_format)
-# The first that is broken is reported.
+# The first broken rule is reported.
 RULES: dict[str, tuple[Rule, ...]] = {
     "sft": _RUN,
     "reward": _RUN,

@@ -1,4 +1,4 @@
-"""YAML and command-line values as the types of their keys."""
+"""Convert values of YAML and the command line to the types of their keys."""
 
 import json
 import math
@@ -14,15 +14,15 @@ from r1_recipes.common.yaml_text import parse_yaml
 # How messages name the source of an override.
 COMMAND_LINE = "command line"
 
-# Typed str by TRL and Transformers, although a bool has a meaning there too.
+# TRL and Transformers type these keys as str, but accept a bool too.
 _STR_OR_BOOL = {"scale_rewards", "fsdp", "resume_from_checkpoint"}
-# Lists of regular expressions, which have commas and brackets of their own.
+# Lists of regular expressions, which may contain commas and brackets.
 _PATTERNS = ("unfrozen_parameters",)
-# PyYAML reads 1e-6 as text; the type of a key says better, but what stands inside a mapping has no
-# key of ours.
+# PyYAML reads 1e-6 as text. The type of a key corrects that, but values inside a mapping have no
+# typed key.
 _EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
 _COMMA = re.compile(r"[-+]?\d+,\d+([eE][-+]?\d+)?")
-# Values out of these intervals would fail after minutes, or silently train nothing; a default is
+# Values outside these intervals would fail after minutes, or silently train nothing. A default is
 # always allowed.
 _INTERVALS = {
     "[1, inf)": "max_steps max_samples max_eval_samples "
@@ -43,8 +43,10 @@ _RANGES = {key: interval for interval, keys in _INTERVALS.items() for key in key
 
 
 def convert(action: Any, hint: Any, value: Any, source: str) -> Any:
-    """Return a YAML or command-line value as the type of its key, which an argparse action and a
-    type hint describe.
+    """Return a value of YAML or the command line, converted to the type of its key.
+
+    An argparse action and a type hint describe the key. Raise RecipeError if the value does not
+    fit.
     """
     key, types_ = action.dest, _plain_types(hint)
     if key in _STR_OR_BOOL and str(value).lower() in ("true", "false"):
@@ -54,7 +56,7 @@ def convert(action: Any, hint: Any, value: Any, source: str) -> Any:
         return None
     if value is None:
         raise RecipeError(
-            f"{source}: {key}: found None, no value; leave the key out for its default"
+            f"{source}: {key}: has no value. Fix: remove the key to use its default, or set a value"
         )
     if isinstance(value, dict) and action.type is dict and list in types_:
         value = [value]
@@ -62,21 +64,21 @@ def convert(action: Any, hint: Any, value: Any, source: str) -> Any:
         converted = _scalar(action, types_, value, source)
         return [converted] if action.nargs == "+" else converted
     if type(value) not in types_:
-        raise RecipeError(f"{source}: {key}: found {value!r}; expected {_type_names(types_)}")
+        raise RecipeError(f"{source}: {key}: must be {_type_names(types_)}, got {value!r}")
     if isinstance(value, dict) or action.type is dict:
         return _with_numbers(value)
     return [_scalar(action, types_, item, source) for item in value]
 
 
 def _read_text(action: Any, types_: set[type], value: Any, source: str) -> Any:
-    """Read a list, a mapping or a null that is written as text."""
+    """Parse a list, a mapping or a null that is written as text."""
     key, typed = action.dest, source == COMMAND_LINE
     if typed and types_ <= {list, NoneType} and action.type is not dict:
-        value = listed(key, value)
+        value = split_list(key, value)
     if not isinstance(value, str):
         return value
-    # In a file null is null and "none" is a text; the command line has no other word for it. A
-    # list's "none" is one of its names.
+    # In a file, null is null and "none" is text. On the command line, both mean null. In a list,
+    # "none" is an entry.
     is_text = list in types_ or (str in types_ and dict not in types_ and not typed)
     if value.lower() in ("none", "null") and NoneType in types_ and not is_text:
         return None
@@ -85,9 +87,9 @@ def _read_text(action: Any, types_: set[type], value: Any, source: str) -> Any:
     return value
 
 
-def listed(key: str, value: Any) -> Any:
-    """Return a list as the command line may write it: ``a b``, ``a,b`` and ``[a, b]`` are
-    the same.
+def split_list(key: str, value: Any) -> Any:
+    """Return a list from its forms on the command line: ``a b``, ``a,b`` and ``[a, b]`` are
+    equal.
     """
     words = value if isinstance(value, list) else [value]
     if key in _PATTERNS or not all(isinstance(word, str) for word in words):
@@ -100,31 +102,33 @@ def listed(key: str, value: Any) -> Any:
 
 def _scalar(action: Any, types_: set[type], value: Any, source: str) -> Any:
     key, choices = action.dest, list(action.choices or ())
-    found = f"{source}: {key}: found {value!r} ({type(value).__name__})"
+    where, got = f"{source}: {key}", f"got {value!r} ({type(value).__name__})"
     if value is False and bool not in types_ and "no" in choices:  # YAML reads a bare `no` as false
         return "no"
     expected = _type_names({action.type} if action.type in (int, float, str) else types_)
     if isinstance(value, bool) and bool not in types_:
         if source == COMMAND_LINE and value:
             raise RecipeError(f"{source}: --{key} needs a value: {expected}")
-        quotes = "; text such as no and on needs quotes" if str in types_ else ""
-        raise RecipeError(f"{found}; expected {expected}{quotes}")
+        quotes = ". Fix: put text such as no and on in quotes" if str in types_ else ""
+        raise RecipeError(f"{where}: must be {expected}, {got}{quotes}")
     try:
         converted = action.type(value if isinstance(value, str) else str(value))
     except (ValueError, TypeError, OverflowError, ArgumentTypeError) as error:
         raise RecipeError(
-            f"{found}; expected {expected}{_number_fix(action, value, source)}"
+            f"{where}: must be {expected}, {got}{_number_fix(action, value, source)}"
         ) from error
     if choices and converted not in choices:
-        raise RecipeError(f"{found}; " + unknown_name("value", value, map(str, choices)))
+        raise RecipeError(f"{where}: " + unknown_name("value", value, map(str, choices)))
     if key in _RANGES and converted != action.default:
-        _check_range(f"{source}: {key}", _RANGES[key], converted, action.default)
+        _check_range(where, _RANGES[key], converted, action.default)
     return converted
 
 
 def _number_fix(action: Any, value: Any, source: str) -> str:
     if action.nargs == "+" and source == COMMAND_LINE and action.type in (int, float):
-        return f". Fix: numbers apart, decimals with a point: --{action.dest} 1.0 0.5"
+        return (
+            f". Fix: separate numbers by spaces and write a decimal point: --{action.dest} 1.0 0.5"
+        )
     if _COMMA.fullmatch(str(value)):
         return f". Fix: {value.replace(',', '.')}, with a decimal point"
     return ""
@@ -137,13 +141,13 @@ def _check_range(where: str, interval: str, value: float, default: Any) -> None:
     )
     if not inside:
         raise RecipeError(
-            f"{where}: must be in {interval}, got {value:g}. Fix: leave it out for its "
-            f"default, {default}"
+            f"{where}: must be in {interval}, got {value:g}. Fix: remove it to use its default, "
+            f"{default}"
         )
 
 
 def _plain_types(hint: Any) -> set[type]:
-    """The plain types of a hint: ``dict[str, Any] | str | None`` -> ``{dict, str, NoneType}``."""
+    """Return the plain types of a hint: ``dict[str, Any] | None`` -> ``{dict, NoneType}``."""
     if typing.get_origin(hint) in (typing.Union, UnionType):
         return {plain_type for part in typing.get_args(hint) for plain_type in _plain_types(part)}
     return {typing.get_origin(hint) or hint}
@@ -151,7 +155,7 @@ def _plain_types(hint: Any) -> set[type]:
 
 def _type_names(types_: set[type]) -> str:
     names: dict[type, str] = {list: "a list", dict: "a mapping", bool: "true/false"}
-    return " or ".join(sorted(names.get(each, each.__name__) for each in types_ - {NoneType}))
+    return " or ".join(sorted(names.get(type_, type_.__name__) for type_ in types_ - {NoneType}))
 
 
 def _with_numbers(value: Any) -> Any:
@@ -162,6 +166,6 @@ def _with_numbers(value: Any) -> Any:
     return float(value) if isinstance(value, str) and _EXPONENT.fullmatch(value) else value
 
 
-def plain(value: Any) -> Any:
-    """A value as YAML can write it."""
+def to_builtin(value: Any) -> Any:
+    """Return a value in types that YAML can write."""
     return json.loads(json.dumps(value, default=str))

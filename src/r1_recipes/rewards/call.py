@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import (
-    OWN_FAULTS,
+    USER_ERRORS,
     RecipeError,
     defined_at,
     first_line,
-    own_place,
+    user_code_place,
 )
 from r1_recipes.common.messages import clip
 from r1_recipes.data.mappers.base import last_boxed
@@ -73,7 +73,7 @@ def score(
             **columns,
         )
         result = asyncio.run(result) if inspect.iscoroutine(result) else result
-    except OWN_FAULTS as error:
+    except USER_ERRORS as error:
         raise _failure(name, error, columns) from error
     return _numbers(name, function, result, len(texts))
 
@@ -84,7 +84,7 @@ def _failure(name: str, error: BaseException, columns: Mapping[str, Any]) -> Rec
     """
     if isinstance(error, RecipeError):
         return error
-    place = own_place(error)
+    place = user_code_place(error)
     if "unexpected keyword" in str(error):
         place += ". Fix: end its parameters with **columns, since every column is passed by name"
     absent = (
@@ -122,14 +122,14 @@ def guarded(name: str, reward: Callable, note: Callable[[RecipeError], Any]) -> 
     def judge(**columns: Any) -> Values:
         try:
             return _numbers(name, reward, reward(**columns), len(columns["completions"]))
-        except OWN_FAULTS as error:
+        except USER_ERRORS as error:
             note(_failure(name, error, columns))
             return [0.0] * len(columns["completions"])
 
     async def judge_later(**columns: Any) -> Values:
         try:
             return _numbers(name, reward, await reward(**columns), len(columns["completions"]))
-        except OWN_FAULTS as error:
+        except USER_ERRORS as error:
             note(_failure(name, error, columns))
             return [0.0] * len(columns["completions"])
 

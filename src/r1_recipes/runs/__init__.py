@@ -1,1 +1,1 @@
-"""Run folders: what a run recorded, its checkpoints, and what it goes on from."""
+"""Run folders: what a run recorded, its checkpoints, and what it resumes from."""

@@ -1,4 +1,4 @@
-"""Checkpoints: a manifest of what was saved, and which one a run resumes from."""
+"""Checkpoints: a manifest of saved files, and the checkpoint that a run resumes from."""
 
 import json
 import logging
@@ -20,7 +20,7 @@ MANIFEST = "manifest.json"
 
 
 def write_manifest(checkpoint: Path) -> None:
-    """Note size and checksum of every file below ``checkpoint``."""
+    """Record size and checksum of every file in ``checkpoint``."""
     files = sorted(
         path for path in checkpoint.rglob("*") if path.is_file() and path.name != MANIFEST
     )
@@ -31,10 +31,8 @@ def write_manifest(checkpoint: Path) -> None:
     write_whole(checkpoint / MANIFEST, json.dumps(entries, indent=1) + "\n")
 
 
-def fault(checkpoint: Path) -> str | None:
-    """Return how a checkpoint folder differs from its manifest; ``None`` if every file is as it was
-    saved.
-    """
+def manifest_mismatch(checkpoint: Path) -> str | None:
+    """Return how a checkpoint folder differs from its manifest, or ``None`` if it does not."""
     try:
         entries = json.loads(file_text(checkpoint / MANIFEST))
         for name, (size, _) in entries.items():
@@ -42,30 +40,30 @@ def fault(checkpoint: Path) -> str | None:
             if not file.is_file():
                 return f"{name} is missing"
             if file.stat().st_size != size:
-                return f"{name} is {file.stat().st_size} bytes long, {size} were saved"
+                return f"{name} has {file.stat().st_size} bytes, but {size} were saved"
         checksums = in_threads(digest, [checkpoint / name for name in entries])
         for name, (_, checksum) in entries.items():
             if checksums[checkpoint / name] != checksum:
-                return f"{name} is not what was saved (checksum)"
+                return f"{name} differs from the saved file (checksum)"
     except FileNotFoundError:
-        return f"no {MANIFEST}: torn while it was saved, or another program's"
+        return f"no {MANIFEST}: saving was interrupted, or another program wrote it"
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         return f"{MANIFEST}: {type(error).__name__}"
     return None
 
 
-def newest_whole(output_dir: Path) -> Path | None:
-    """Return the checkpoint with the highest step that is as it was saved; log the damaged ones."""
+def newest_intact(output_dir: Path) -> Path | None:
+    """Return the intact checkpoint with the highest step. Log damaged checkpoints."""
     for _, path in sorted(_numbered(output_dir), reverse=True):
-        difference = fault(path)
+        difference = manifest_mismatch(path)
         if difference is None:
             return path
-        logger.warning("%s is torn (%s); skipped", path, difference)
+        logger.warning("%s is damaged (%s) and is skipped", path, difference)
     return None
 
 
 def _numbered(output_dir: Path) -> list[tuple[int, Path]]:
-    """Return the checkpoint folders, each after its step."""
+    """Return step and folder of each checkpoint."""
     steps = {
         path: path.name.removeprefix("checkpoint-")
         for path in output_dir.glob("checkpoint-*")
@@ -75,153 +73,158 @@ def _numbered(output_dir: Path) -> list[tuple[int, Path]]:
 
 
 def resume_point(recipe: Recipe, output_dir: Path) -> Path | None:
-    """Return the newest whole checkpoint of the run; if it has none, the one that
-    ``resume_from_checkpoint`` names.
+    """Return the run's newest intact checkpoint, or the one that ``resume_from_checkpoint`` names.
+
+    Return None if there is neither. Raise RecipeError if the run cannot resume from it.
     """
-    newest, named = newest_whole(output_dir), str(recipe.training.resume_from_checkpoint)
+    newest, named = newest_intact(output_dir), str(recipe.training.resume_from_checkpoint)
     is_path = named.lower() not in ("", "none", "true", "false")
     if newest:
         _check_named(output_dir, newest, named, is_path)
     elif run_dir.is_finished(output_dir):
         raise RecipeError(
             f"output_dir {output_dir} holds a finished run with other settings and no "
-            f"checkpoint to resume from; choose another folder "
-            "(--output_dir …) or remove it"
+            "checkpoint to resume from. Fix: choose another folder (--output_dir …), or delete it"
         )
     elif not is_path:
         return None
     checkpoint = newest or Path(named)
-    own_run = (
-        f"start a run of its own from these weights: --model_name_or_path {checkpoint} "
-        f"--output_dir …"
+    new_run = (
+        f"start a new run from these weights: --model_name_or_path {checkpoint} --output_dir …"
     )
     if not newest:
-        problem = fault(checkpoint) if checkpoint.is_dir() else "no such folder"
+        problem = manifest_mismatch(checkpoint) if checkpoint.is_dir() else "no such folder"
         if problem:
             raise RecipeError(
-                f"{recipe.path}: resume_from_checkpoint: {named}: {problem}. Fix: leave it "
-                f"out, or {own_run}"
+                f"{recipe.path}: resume_from_checkpoint: {named}: {problem}. Fix: remove the "
+                f"key, or {new_run}"
             )
-    if not (
-        checkpoint / "scheduler.pt"
-    ).is_file():  # Transformers would silently begin with a fresh optimizer
+    # Transformers would silently begin with a fresh optimizer.
+    if not (checkpoint / "scheduler.pt").is_file():
         raise RecipeError(
-            f"{checkpoint}: holds no optimizer and schedule to resume (save_only_model: "
-            f"true?). Fix: {own_run}"
+            f"{checkpoint}: has no optimizer and schedule to resume (save_only_model: "
+            f"true?). Fix: {new_run}"
         )
     if newest:
-        _check_batch(recipe, output_dir, newest, own_run)
-        _check_sources(recipe, output_dir, own_run)
-        _check_settings(recipe, output_dir, newest, own_run)
+        _check_batch(recipe, output_dir, newest, new_run)
+        _check_sources(recipe, output_dir, new_run)
+        _check_settings(recipe, output_dir, newest, new_run)
     return checkpoint
 
 
 def _check_named(output_dir: Path, newest: Path, named: str, is_path: bool) -> None:
-    """Refuse a ``resume_from_checkpoint`` that goes back in a run with checkpoints; warn of one
-    where the run began.
+    """Refuse a ``resume_from_checkpoint`` that goes back in a run with checkpoints.
+
+    Warn if it names the checkpoint where the run began.
     """
     is_inside = is_path and Path(named).resolve().parent == output_dir.resolve()
     if named.lower() == "false" or (is_inside and Path(named).name != newest.name):
         raise RecipeError(
-            f"output_dir {output_dir}: resume_from_checkpoint is {named}, and the run goes "
-            f"on from its newest checkpoint, {newest.name}. "
-            "Fix: leave the key out; to go back, remove the later checkpoints; or choose "
+            f"output_dir {output_dir}: resume_from_checkpoint is {named}, but the run resumes "
+            f"from its newest checkpoint, {newest.name}. "
+            "Fix: remove the key. To go back, delete the later checkpoints, or choose "
             "another folder (--output_dir …)"
         )
     if is_path and not is_inside:
         logger.warning(
-            "resume_from_checkpoint: %s was where the run began; it goes on from its own %s",
+            "resume_from_checkpoint: ignoring %s, because this run already has its own "
+            "checkpoint %s",
             named,
             newest.name,
         )
 
 
-def _check_settings(recipe: Recipe, output_dir: Path, checkpoint: Path, own_run: str) -> None:
-    """Refuse changed keys that the checkpoint cannot follow; warn of those that the remaining steps
-    do follow.
+def _check_settings(recipe: Recipe, output_dir: Path, checkpoint: Path, new_run: str) -> None:
+    """Refuse changed keys that the checkpoint cannot follow.
+
+    Warn about changed keys that the remaining steps use.
     """
     before, now, changed = (
         run_dir.recorded_settings(output_dir),
         recipe.settings,
         run_dir.changed_settings(recipe, output_dir),
     )
-    if held := resume.held_by_checkpoint(changed, before, now):
+    if conflicts := resume.held_by_checkpoint(changed, before, now):
         parts = ", ".join(
-            f"{key} was {before.get(key)!r}, is {now.get(key)!r} ({about})" for key, about in held
+            f"{key}: {before.get(key)!r} then, {now.get(key)!r} now ({subject})"
+            for key, subject in conflicts
         )
         raise RecipeError(
-            f"output_dir {output_dir}: {checkpoint.name} was made with other settings: "
-            f"{parts}. Fix: the old values, or {own_run}"
+            f"output_dir {output_dir}: {checkpoint.name} was saved with other settings: "
+            f"{parts}. Fix: the old values, or {new_run}"
         )
     for key in changed:
         logger.warning(
-            "%s was %r in this run and is %r now; the remaining steps follow it",
+            "%s was %r in this run and is %r now. The remaining steps use the new value",
             key,
             before.get(key),
             now.get(key),
         )
     if namespace_value(recipe, "sync_ref_model"):
         logger.warning(
-            "sync_ref_model: no checkpoint holds the reference model; it starts again from "
+            "sync_ref_model: checkpoints do not hold the reference model, so it starts again from "
             "model_name_or_path"
         )
 
 
-def _check_sources(recipe: Recipe, output_dir: Path, own_run: str) -> None:
-    """Refuse data and own code that are not those of this run's last start; code that was mended is
-    taken if the user says so.
+def _check_sources(recipe: Recipe, output_dir: Path, new_run: str) -> None:
+    """Refuse data and user code that changed since this run's last start.
+
+    Accept changed code if the user typed ``--resume_from_checkpoint true``.
     """
     changed = sources.changed(run_dir.last_made_from(output_dir), sources.digests(recipe.settings))
     if not changed:
         return
     problem, fix = (
-        f"{', '.join(changed)} changed since this run's last start",
-        f"undo the change, or {own_run}",
+        f"{', '.join(changed)} changed since the last start of this run",
+        f"undo the change, or {new_run}",
     )
     if all(place.startswith(sources.CODE) for place in changed):
-        # Typed for this one call: a recipe that always said so would never be asked again.
+        # Accept it only from the command line. In a recipe it would switch off this check forever.
         if (
             "resume_from_checkpoint" in recipe.typed
             and recipe.training.resume_from_checkpoint is True
         ):
-            logger.warning("%s; the remaining steps are judged by today's", problem)
+            logger.warning("%s. The remaining steps use the new code", problem)
             return
-        fix += "; if it was mended, --resume_from_checkpoint true goes on with it"
+        fix += ". If the change is a correction, --resume_from_checkpoint true resumes with it"
     raise RecipeError(f"output_dir {output_dir}: {problem}. Fix: {fix}")
 
 
-def _check_batch(recipe: Recipe, output_dir: Path, checkpoint: Path, own_run: str) -> None:
-    """Refuse steps of other sizes than the checkpoint's: Transformers finds its place in the data
-    by counting steps.
+def _check_batch(recipe: Recipe, output_dir: Path, checkpoint: Path, new_run: str) -> None:
+    """Refuse a batch of another size than the checkpoint's.
+
+    Transformers finds its position in the data by counting steps.
     """
-    made_by = len(list(checkpoint.glob("rng_state_*.pth"))) or 1  # one for each process
+    made_by = len(list(checkpoint.glob("rng_state_*.pth"))) or 1  # one file per process
     before, now = (
         _batch(run_dir.recorded_settings(output_dir), made_by),
         _batch(recipe.settings, processes.world_size()),
     )
     if before != now:
         raise RecipeError(
-            f"output_dir {output_dir}: its checkpoint was made with another batch, so its "
-            f"place in the data and in the schedule would be "
-            f"lost (then: {before}; now: {now}); "
-            f"change gradient_accumulation_steps so that rows a step stay the same, or {own_run}"
+            f"output_dir {output_dir}: cannot resume with a different batch (checkpoint: {before}; "
+            f"now: {now}), because the position in the data and the schedule would be lost. "
+            "Fix: choose gradient_accumulation_steps so that the number of rows per step stays the "
+            f"same, or {new_run}"
         )
 
 
 def _batch(settings: dict[str, Any], count: int) -> str:
-    """Rows (GRPO: completions) of an optimizer step and of a group; Transformers' default is 8 rows
-    a process.
+    """Describe a batch: the rows (GRPO: completions) of an optimizer step and of a group.
+
+    Transformers' default is 8 rows per process.
     """
     rows = (
         (settings.get("per_device_train_batch_size") or 8)
         * (settings.get("gradient_accumulation_steps") or 1)
         * count
     )
-    return f"{rows} rows a step, num_generations {settings.get('num_generations')}"
+    return f"{rows} rows per step, num_generations {settings.get('num_generations')}"
 
 
 def step_of(checkpoint: Path | None) -> int:
-    """The step that a checkpoint was saved at; 0 for none."""
+    """Return the step that a checkpoint was saved at, or 0 for ``None``."""
     if checkpoint is None:
         return 0
     path = checkpoint / "trainer_state.json"
@@ -233,9 +236,10 @@ def step_of(checkpoint: Path | None) -> int:
         ) from error
 
 
-def set_torn_aside(output_dir: Path, resume_from: Path | None) -> None:
-    """Rename the torn checkpoints after the one that the run goes on from: rotation would keep them
-    and delete whole ones.
+def quarantine(output_dir: Path, resume_from: Path | None) -> None:
+    """Rename damaged checkpoints that are newer than the one the run resumes from.
+
+    Otherwise rotation would keep them and delete intact checkpoints.
     """
     for step, path in _numbered(output_dir):
         if step > step_of(resume_from):

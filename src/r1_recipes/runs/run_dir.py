@@ -1,7 +1,7 @@
-"""The run folder: whose run it holds, what each of its starts recorded, and whether it is finished.
+"""The run folder: which run it holds, what each start recorded, and whether the run is finished.
 
-``run.json`` and ``recipe.yaml`` say what the first start was. A start that goes on adds an entry to
-``continued`` in ``run.json``.
+``run.json`` and ``recipe.yaml`` describe the first start. A start that resumes the run adds an
+entry to ``continued`` in ``run.json``.
 """
 
 import contextlib
@@ -24,16 +24,16 @@ from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.files import digest, file_text, refuse_link, write_whole
 from r1_recipes.common.yaml_text import read_yaml
 from r1_recipes.recipe import Recipe
-from r1_recipes.recipe.values import plain
+from r1_recipes.recipe.values import to_builtin
 from r1_recipes.rewards import REWARDS, reward_parameters
 from r1_recipes.runs import resume, sources
 
 RUN_FILE = "run.json"
 RECIPE_FILE = "recipe.yaml"
 METRICS_FILE = "metrics.jsonl"
-MAX_STATE_BYTES = 512 << 20  # of trainer_state.json, which has every log entry
-# Settings that stored completions were made with. How they are judged and selected may change; that
-# costs minutes.
+MAX_STATE_BYTES = 512 << 20  # limit of trainer_state.json, which holds every log entry
+# Settings that stored completions depend on. Scoring and selection may change, because repeating
+# them takes only minutes.
 _GENERATED_BY = (
     "model_name_or_path model_revision dtype backend dataset_name dataset_config "
     "dataset_mixture response_format system_prompt prefill "
@@ -61,49 +61,49 @@ class Run:
     output_dir: Path
     argv: list[str]  # without secrets
     resume_from: Path | None = None  # a checkpoint; None: a fresh start
-    stop_requested: bool = False  # by a signal, after the step that the run is in
-    set_back: Callable[[], None] | None = (
-        None  # to the end of the last whole step, what the next one has used
-    )
+    stop_requested: bool = False  # a signal asked to stop after the current step
+    # Restores the state at the end of the last complete step.
+    set_back: Callable[[], None] | None = None
 
 
 def check_place(recipe: Recipe, output_dir: Path) -> None:
-    """Refuse a folder that is no place for a run: one that holds other things of its user's, a
-    file, a link to nothing.
+    """Refuse an output_dir that must not hold a run.
+
+    That is a file, a broken link, or a folder with other files of the user.
     """
     where, fix = (
         f"{recipe.path}: output_dir: {output_dir}",
-        f"Fix: a folder of its own, --output_dir outputs/{recipe.name}",
+        f"Fix: --output_dir outputs/{recipe.name}",
     )
     if output_dir.is_symlink() and not output_dir.exists():
         raise RecipeError(
             f"{where} is a link to {os.readlink(output_dir)}, which does not exist. Fix: "
-            f"make that folder, or remove the link"
+            f"create that folder, or remove the link"
         )
     if output_dir.exists() and not output_dir.is_dir():
         raise RecipeError(f"{where} is a file. {fix}")
-    place, here = output_dir.resolve(), Path.cwd().resolve()
+    folder, here = output_dir.resolve(), Path.cwd().resolve()
     taken = {
-        Path.home().resolve(): "your home",
+        Path.home().resolve(): "your home folder",
         recipe.path.parent.resolve(): "the folder of the recipe",
         here: "the working directory",
     }
-    if place in (*taken, *here.parents) or (place / ".git").exists():
+    if folder in (*taken, *here.parents) or (folder / ".git").exists():
         raise RecipeError(
-            f"{where} is {taken.get(place, 'a folder of other things')}, which a run would "
-            f"fill with its own files. {fix}"
+            f"{where} is {taken.get(folder, 'a folder with other files')}, which a run would "
+            f"fill with its files. {fix}"
         )
 
 
 def check_links(output_dir: Path) -> None:
-    """Refuse links and pipes below a folder that a run writes to and pushes; the folder itself may
-    be a link, and so may checkpoints.
+    """Refuse links and pipes below a folder that a run writes to and pushes.
 
-    So may a name for a folder of the same run, such as ``best`` or W&B's ``latest-run``: it leads
-    nowhere else, and a finished training must not fail over it.
+    The folder itself may be a link, and so may checkpoints. A link to a folder of the same run is
+    allowed too, such as ``best`` or W&B's ``latest-run``: it leads nowhere else, and a finished
+    training must not fail because of it.
     """
-    for place, folders, files in os.walk(output_dir):
-        for path in (Path(place, name) for name in (*folders, *files)):
+    for parent, folders, files in os.walk(output_dir):
+        for path in (Path(parent, name) for name in (*folders, *files)):
             checkpoint = path.parent == output_dir and path.name.startswith("checkpoint-")
             if not (
                 path.is_dir()
@@ -113,80 +113,75 @@ def check_links(output_dir: Path) -> None:
 
 
 def check(recipe: Recipe, output_dir: Path) -> None:
-    """Make sure that the directory is free, or holds this recipe's run: docs/recipes.md, "The run
-    folder".
+    """Raise RecipeError unless the folder is free or holds this recipe's run.
+
+    See docs/recipes.md, "The run folder".
     """
     if not holds_steps(output_dir):
         return
     where, remedy = (
         f"output_dir {output_dir}",
-        f"choose another folder (--output_dir …) or remove {output_dir}",
+        f"Fix: choose another --output_dir, or delete {output_dir}",
     )
     if recipe.script.smoke:
-        raise RecipeError(f"{where} holds a run, and smoke: true needs a free folder; {remedy}")
+        raise RecipeError(f"{where} holds a run, but smoke: true needs an empty folder. {remedy}")
     if not (output_dir / RUN_FILE).is_file():
         raise RecipeError(
-            f"{where} holds steps or checkpoints of a run that left no {RUN_FILE}; {remedy}"
+            f"{where} holds steps or checkpoints of a run without {RUN_FILE}. {remedy}"
         )
     entry = _read(output_dir)
     name, method, finished = (
         entry.get("recipe"),
         entry.get("method"),
-        ", finished," if entry.get("finished") else "",
+        "finished " if entry.get("finished") else "",
     )
-    held = f"{where} holds the {method} run of recipe {name!r}"
+    message_start = f"{where} already holds a {finished}{method} run of recipe {name!r}"
     if (name, method) != (recipe.name, recipe.method):
-        raise RecipeError(f"{held}, not the {recipe.method} run of {recipe.name!r}; {remedy}")
+        raise RecipeError(
+            f"{message_start}, not the {recipe.method} run of {recipe.name!r}. {remedy}"
+        )
     then, now = last_made_from(output_dir), made_from(recipe.settings, output_dir)
     if inputs := sources.changed(then, now):
-        raise RecipeError(f"{where} was made before {', '.join(inputs)} changed; {remedy}")
+        raise RecipeError(
+            f"{where} holds a run that started from {', '.join(inputs)}, which changed since. "
+            f"{remedy}"
+        )
     changed = changed_settings(recipe, output_dir)
-    _check_push(recipe, output_dir, changed, held)
-    if finished and method != "generate" and not _wants_more(recipe, output_dir):
+    _check_push(recipe, output_dir, changed, message_start)
+    if finished and method != "generate" and not _trains_further(recipe, output_dir):
         remedy += ", or raise max_steps or num_train_epochs to train this one further"
     else:
-        changed = _of_another_run(changed, recipe, output_dir)
+        changed = _identity_changes(changed, recipe, output_dir)
     if changed:
         before = recorded_settings(output_dir)
         parts = ", ".join(
-            f"{key} was {before.get(key)!r}, is {recipe.settings.get(key)!r}" for key in changed
+            f"{key}: {before.get(key)!r} then, {recipe.settings.get(key)!r} now" for key in changed
         )
-        raise RecipeError(f"{held}{finished} with other settings: {parts}; {remedy}")
+        raise RecipeError(f"{message_start} with different settings ({parts}). {remedy}")
 
 
-def _check_push(recipe: Recipe, output_dir: Path, changed: Sequence[str], held: str) -> None:
-    """Refuse to train a finished run only to push it; the error has the command that uploads it."""
+def _check_push(
+    recipe: Recipe, output_dir: Path, changed: Sequence[str], message_start: str
+) -> None:
+    """Refuse to train a finished run only to push it. The error has the command that uploads it."""
     if (
         changed
         and is_finished(output_dir)
         and all(key.startswith(("push_to_hub", "hub_")) for key in changed)
     ):
         repository = recipe.training.hub_model_id or f"NAME/{output_dir.name}"
-        upload = shlex.join(
-            [
-                "hf",
-                "upload",
-                repository,
-                str(output_dir),
-                ".",
-                "--exclude",
-                "_*",
-                "--exclude",
-                "checkpoint-*/*",
-            ]
-        )
+        excluded = ["--exclude", "_*", "--exclude", "checkpoint-*/*"]
+        upload = shlex.join(["hf", "upload", repository, str(output_dir), ".", *excluded])
         raise RecipeError(
-            f"{held}, finished, so there is nothing to train before a push. Fix: {upload}"
+            f"{message_start}, so there is nothing to train before a push. Fix: {upload}"
         )
 
 
-def _of_another_run(changed: Sequence[str], recipe: Recipe, output_dir: Path) -> list[str]:
-    """Return those of the changed keys with which the recipe's run would be another one than the
-    folder's.
-    """
+def _identity_changes(changed: Sequence[str], recipe: Recipe, output_dir: Path) -> list[str]:
+    """Return the changed keys that would make the recipe's run another run than the folder's."""
     if recipe.method == "generate":
         return [key for key in changed if key in _GENERATED_BY.split()]
-    keys = [key for key in changed if resume.kind(key) == "another run"]
+    keys = [key for key in changed if resume.key_class(key) == "another run"]
     if not keys:
         return []
     before, then, now = (
@@ -202,20 +197,22 @@ def _of_another_run(changed: Sequence[str], recipe: Recipe, output_dir: Path) ->
     ]
 
 
-def _wants_more(recipe: Recipe, output_dir: Path) -> bool:
-    """Whether the recipe trains further than the finished run in this folder."""
+def _trains_further(recipe: Recipe, output_dir: Path) -> bool:
+    """Return whether the recipe trains further than the finished run in this folder."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         done = json.loads(file_text(output_dir / "trainer_state.json", MAX_STATE_BYTES))
         if recipe.training.max_steps > 0:
             return recipe.training.max_steps > done["global_step"]
-        return (
-            recipe.training.num_train_epochs > done["epoch"] + 0.01
-        )  # an epoch is counted in parts
+        # The recorded epoch is a fraction, so the last one can be slightly short.
+        return recipe.training.num_train_epochs > done["epoch"] + 0.01
     return False
 
 
 def holds_steps(output_dir: Path) -> bool:
-    """Whether something was trained or generated here; before that a folder is nobody's."""
+    """Return whether something was trained or generated in this folder.
+
+    Before that, any run may use the folder.
+    """
     metrics = output_dir / METRICS_FILE
     return (
         is_finished(output_dir)
@@ -226,8 +223,9 @@ def holds_steps(output_dir: Path) -> bool:
 
 
 def claim(run: Run, step: int = 0) -> None:
-    """Put this start on record, on rank 0: as the run's first, or as one that goes on from
-    ``step``.
+    """Record this start in ``run.json``, on rank 0.
+
+    It is the run's first start, or one that resumes from ``step``.
     """
     if processes.rank():
         return
@@ -239,9 +237,8 @@ def claim(run: Run, step: int = 0) -> None:
         "made_from": made_from(recipe.settings, output_dir),
         "adapted_to_machine": recipe.adapted,
     }
-    if (
-        recipe.method != "generate"
-    ):  # vLLM's processes could not use a GPU that this one had asked about
+    # If this process queried the GPU, vLLM's processes could not use it.
+    if recipe.method != "generate":
         start["hardware"] = _hardware()
         start["made_from"] |= sources.digests(recipe.settings)
     if holds_steps(output_dir):
@@ -288,24 +285,29 @@ def _hardware() -> dict[str, Any]:
 
 
 def made_from(settings: dict[str, Any], output_dir: Path) -> dict[str, str]:
-    """Digests by place: a local model's weights, and ``run.json`` of every other finished run that
-    settings name a part of.
+    """Return checksums of what a run starts from.
+
+    These are a local model's weights, and ``run.json`` of every other finished run whose parts the
+    settings name.
     """
     digests, model = {}, settings.get("model_name_or_path")
     if model and (stamp := sources.weights_stamp(Path(model))):
         digests[f"the weights in {model}"] = stamp
     for text in sources.texts(settings):
-        with contextlib.suppress(OSError, ValueError):  # most texts are no paths
+        with contextlib.suppress(OSError, ValueError):  # most texts are not paths
             for folder in [Path(text), *Path(text).parents][:3]:
-                # One that still trains changes its record; what is taken of it is a checkpoint,
-                # which stays.
+                # A run that is still training changes its run.json. This run uses one of its
+                # checkpoints, which stays the same.
                 if is_finished(folder) and not folder.samefile(output_dir):
                     digests[str(folder)] = digest(folder / RUN_FILE)
     return digests
 
 
 def recorded_settings(output_dir: Path) -> dict[str, Any]:
-    """The run's settings as of its last start; a key that a later start left out is ``None``."""
+    """Return the run's settings as of its last start.
+
+    A key that a later start removed is ``None``.
+    """
     settings = read_yaml(output_dir / RECIPE_FILE)
     for start in _starts(output_dir)[1:]:
         settings |= start["settings"]
@@ -313,8 +315,9 @@ def recorded_settings(output_dir: Path) -> dict[str, Any]:
 
 
 def changed_settings(recipe: Recipe, output_dir: Path) -> list[str]:
-    """Keys whose recorded value is not the recipe's today, but for those of one call or one
-    machine.
+    """Return keys whose recorded value differs from the recipe's value.
+
+    Keys of a single start or of one machine are left out.
     """
     before, now = recorded_settings(output_dir), recipe.settings
     skipped = set(recipe.adapted).union(
@@ -323,9 +326,9 @@ def changed_settings(recipe: Recipe, output_dir: Path) -> list[str]:
     keys = [
         key
         for key in {*now, *before} - skipped
-        if resume.kind(key) != "start" and now.get(key) != before.get(key)
+        if resume.key_class(key) != "start" and now.get(key) != before.get(key)
     ]
-    defaults = _defaults(recipe)  # one that is written out is no change
+    defaults = _defaults(recipe)  # writing out a default is not a change
     return sorted(
         key for key in keys if now.get(key, defaults.get(key)) != before.get(key, defaults.get(key))
     )
@@ -335,18 +338,18 @@ def _defaults(recipe: Recipe) -> dict[str, Any]:
     fields = list(reward_parameters(REWARDS).values())
     for part in (recipe.script, recipe.training, recipe.model):
         fields += dataclasses.fields(part)
-    return {f.name: plain(f.default) for f in fields if f.default is not dataclasses.MISSING}
+    return {f.name: to_builtin(f.default) for f in fields if f.default is not dataclasses.MISSING}
 
 
 def is_finished(output_dir: Path) -> bool:
-    """Whether this directory holds a run that went through to its end and saved its model."""
+    """Return whether this folder holds a run that reached its end and saved its model."""
     with contextlib.suppress(RecipeError):
         return bool(_read(output_dir).get("finished"))
     return False
 
 
 def is_done(recipe: Recipe, output_dir: Path) -> bool:
-    """Whether this directory holds the finished run of this recipe, as it is today."""
+    """Return whether this folder holds the finished run of this recipe, with today's settings."""
     return is_finished(output_dir) and not changed_settings(recipe, output_dir)
 
 
@@ -363,24 +366,25 @@ def _read(output_dir: Path) -> dict[str, Any]:
             mappings += [start.get("made_from", {}), start.get("adapted_to_machine", {})]
         for value in mappings:
             if not isinstance(value, dict):
-                raise TypeError(f"{value!r:.40} is no mapping")
+                raise TypeError(f"{value!r:.40} is not a mapping")
         return entry
     except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise RecipeError(
             f"output_dir {output_dir}: its {RUN_FILE} cannot be read: {first_line(error)} "
-            f"Fix: another folder (--output_dir …)"
+            f"Fix: choose another folder (--output_dir …)"
         ) from error
 
 
 def _starts(output_dir: Path) -> list[dict[str, Any]]:
-    """What ``run.json`` records of each start, the first one's first."""
+    """Return the records of all starts in ``run.json``, the first start first."""
     entry = _read(output_dir)
     return [entry, *entry.get("continued", ())]
 
 
 def last_made_from(output_dir: Path) -> dict[str, str]:
-    """What the run's last start was made from, by place (:func:`made_from`, and of training
-    :func:`sources.digests`).
+    """Return what the run's last start was made from, by place.
+
+    See :func:`made_from`, and for training :func:`sources.digests`.
     """
     return _starts(output_dir)[-1].get("made_from", {})
 

@@ -1,6 +1,4 @@
-"""What a run is made of that is not in the package, by content: local data, and code and templates
-of its user's.
-"""
+"""Checksums of what a run uses from outside the package: local data, user code, templates."""
 
 import contextlib
 import hashlib
@@ -25,11 +23,11 @@ _CODE = (
     "chat_template",
 )
 _PACKAGE = Path(__file__).parents[1]
-CODE = "the code of "  # how the place of own code begins
+CODE = "the code of "  # places of user code begin with it
 
 
 def texts(value: Any) -> Iterator[str]:
-    """Every text in a setting, at any depth."""
+    """Yield every text in a setting, at any depth."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
@@ -38,8 +36,9 @@ def texts(value: Any) -> Iterator[str]:
 
 
 def digests(settings: dict[str, Any]) -> dict[str, str]:
-    """Checksums by place: ``the data in NAME`` and ``the code of NAME``, by the names that settings
-    have.
+    """Return checksums of the data and code that the settings name.
+
+    The keys are ``the data in NAME`` and ``the code of NAME``.
     """
     mixture = settings.get("dataset_mixture") or {}
     parts = [part for part in mixture.get("datasets") or [] if isinstance(part, dict)]
@@ -48,11 +47,11 @@ def digests(settings: dict[str, Any]) -> dict[str, str]:
     checksums = {}
     for name in texts(data):
         path = files.shipped(Path(name).expanduser())
-        with contextlib.suppress(OSError, ValueError):  # reading the data will say it
+        with contextlib.suppress(OSError, ValueError):  # loading the data reports the error
             if path.exists():
                 checksums[f"the data in {name}"] = _content(path)
     for name in texts([*code, *(list(value) for value in code if isinstance(value, dict))]):
-        with contextlib.suppress(OSError, ValueError):  # most texts are no paths
+        with contextlib.suppress(OSError, ValueError):  # most texts are not paths
             file = _file_of(name)
             if file is None:
                 continue
@@ -65,24 +64,24 @@ def digests(settings: dict[str, Any]) -> dict[str, str]:
 
 
 def changed(then: dict[str, str], now: dict[str, str]) -> list[str]:
-    """Places that held something else then than they do now."""
+    """Return places whose content differs between ``then`` and ``now``."""
     return [place for place in then if place in now and now[place] != then[place]]
 
 
 def _imported_beside(file: Path) -> Iterator[tuple[str, Path]]:
-    """The other modules that were imported from the folder of own code, each with its file: its
-    helpers, and theirs.
-    """
+    """Yield name and file of each other module imported from the folder of user code."""
     file = file.resolve()
     for name, module in [*sys.modules.items()]:
         path = Path(getattr(module, "__file__", None) or "").resolve()
-        is_own = path.is_relative_to(file.parent) and not is_foreign(str(path)) and path != file
-        if is_own and name != "__main__" and path.is_file():
+        is_user_code = (
+            path.is_relative_to(file.parent) and not is_foreign(str(path)) and path != file
+        )
+        if is_user_code and name != "__main__" and path.is_file():
             yield name, path
 
 
 def _file_of(name: str) -> Path | None:
-    """The file that a name of one's own code or template means; none for a name of the package."""
+    """Return the file of user code or of a template, or None for a name of the package."""
     if Path(name).is_file():
         return Path(name)
     before, colon, _ = name.rpartition(":")
@@ -90,14 +89,16 @@ def _file_of(name: str) -> Path | None:
         return None
     if Path(before).is_file():
         return Path(before)
-    file = getattr(
-        sys.modules.get(before), "__file__", None
-    )  # the checks of the recipe have imported it
+    # The recipe's checks have imported the module.
+    file = getattr(sys.modules.get(before), "__file__", None)
     return Path(file) if file and not Path(file).is_relative_to(_PACKAGE) else None
 
 
 def _content(path: Path) -> str:
-    """A checksum of a file, or of a folder's files and their names; hidden ones are no data."""
+    """Return a checksum of a file, or of a folder's files and their names.
+
+    Hidden files do not count.
+    """
     if path.is_file():
         return files.sampled_digest(path)
     inside = [
@@ -118,8 +119,9 @@ def _digest_of_all(checksums: dict[str, str]) -> str:
 
 
 def by_content(value: Any, checksums: dict[str, str]) -> Any:
-    """A setting with the checksum of its data in place of their name: a file that was moved is the
-    same data.
+    """Return a setting with the name of its data replaced by the data's checksum.
+
+    Data that was moved is still the same data.
     """
     if isinstance(value, str):
         return checksums.get(f"the data in {value}", value)
@@ -129,8 +131,9 @@ def by_content(value: Any, checksums: dict[str, str]) -> Any:
 
 
 def weights_stamp(folder: Path) -> str | None:
-    """A digest of a checkpoint folder's weights and tokenizer, by content: training changes it;
-    ``None`` if it is no local folder.
+    """Return a checksum of a checkpoint folder's weights and tokenizer.
+
+    Training changes it. Return ``None`` if the folder does not exist or holds no weights.
     """
     patterns = ("*.safetensors", "*.bin", "tokenizer*", "chat_template*")
     try:
@@ -142,7 +145,7 @@ def weights_stamp(folder: Path) -> str | None:
     except OSError as error:
         raise RecipeError(
             f"model_name_or_path: {folder}: its weights cannot be read: {first_line(error)} "
-            "Fix: let its owner run chmod -R a+rX on it, or name a copy of yours"
+            "Fix: ask its owner to run chmod -R a+rX on it, or use your own copy"
         ) from error
     return (
         _digest_of_all({path.name: checksum for path, checksum in checksums.items()})

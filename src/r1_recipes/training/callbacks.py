@@ -23,7 +23,7 @@ from transformers.trainer_utils import rotate_checkpoints
 from r1_recipes.common import extras, processes
 from r1_recipes.common.console import bar
 from r1_recipes.common.files import open_unlinked, write_whole
-from r1_recipes.prompts.served_template import serve
+from r1_recipes.prompts.served_template import set_served_template
 from r1_recipes.runs import checkpoints
 from r1_recipes.runs.run_dir import METRICS_FILE, Run
 from r1_recipes.training.engine import random_states, set_random_states
@@ -213,13 +213,13 @@ class ServedTemplate(TrainerCallback):
         self._opening = opening
 
     def on_push_begin(self, args, state, control, processing_class=None, **kwargs) -> None:
-        serve(processing_class, self._opening)
+        set_served_template(processing_class, self._opening)
 
     def on_save(self, args, state, control, processing_class=None, **kwargs) -> None:
-        serve(processing_class, self._opening)
+        set_served_template(processing_class, self._opening)
         if args.should_save:
             processing_class.save_pretrained(f"{args.output_dir}/checkpoint-{state.global_step}")
-        serve(processing_class, {})
+        set_served_template(processing_class, {})
 
 
 class Progress(ProgressCallback):

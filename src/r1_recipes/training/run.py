@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from r1_recipes.common import extras, processes
 from r1_recipes.common.console import reported_errors, typed
 from r1_recipes.common.errors import RecipeError, StoppedTogether
-from r1_recipes.common.files import disk_fault
+from r1_recipes.common.files import disk_problem
 from r1_recipes.models.engine import check_room, dimensions, fit_engine
 from r1_recipes.models.smoke import is_temporary
 from r1_recipes.models.tokenizer import load_processor, load_tokenizer
 from r1_recipes.prompts.formats import ResponseFormat
-from r1_recipes.prompts.served_template import asked_with
+from r1_recipes.prompts.served_template import prompt_prefix
 from r1_recipes.recipe import Recipe
 from r1_recipes.recipe.types import namespace_value
 from r1_recipes.runs.run_dir import Run
@@ -47,7 +47,7 @@ def run_recipe(argv: Sequence[str] | None, method: str, build_trainer: BuildTrai
         rows = load_splits(run.recipe, fmt, tokenizer)
         # A reward model reads conversations as they are.
         opening = (
-            {} if method == "reward" else asked_with(fmt, rows.train, run.recipe.script.few_shot)
+            {} if method == "reward" else prompt_prefix(fmt, rows.train, run.recipe.script.few_shot)
         )
         arguments = trainer_arguments(run, tokenizer, rows, opening)
         with weights.loaded_whole(run.recipe):
@@ -57,7 +57,7 @@ def run_recipe(argv: Sequence[str] | None, method: str, build_trainer: BuildTrai
             train(run, trainer)
             weights.save(run, trainer, opening)
         except Exception as error:
-            if fault := disk_fault(error, run.output_dir):
+            if fault := disk_problem(error, run.output_dir):
                 raise RecipeError(
                     f"output_dir {run.output_dir}: {fault}. Fix: make room; the same command "
                     f"goes on from the newest whole checkpoint, "

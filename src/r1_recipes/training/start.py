@@ -132,7 +132,7 @@ def _open_folder(run: Run) -> tuple[bool, Path | None]:
         )
         if trains:
             resume_from = checkpoints.resume_point(recipe, output_dir)
-            checkpoints.set_torn_aside(output_dir, resume_from)
+            checkpoints.quarantine(output_dir, resume_from)
             run_dir.claim(run, checkpoints.step_of(resume_from))
     except OSError as error:
         raise RecipeError(

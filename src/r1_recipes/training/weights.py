@@ -20,7 +20,7 @@ from r1_recipes.common.files import write_whole
 from r1_recipes.common.masking import masked
 from r1_recipes.data import MAPPERS
 from r1_recipes.models.smoke import is_temporary
-from r1_recipes.prompts.served_template import serve, unwrap
+from r1_recipes.prompts.served_template import set_served_template, unwrap
 from r1_recipes.recipe import Recipe
 from r1_recipes.recipe.types import namespace_value
 from r1_recipes.runs import run_dir
@@ -204,7 +204,7 @@ def save(run: Run, trainer: Trainer, opening: dict[str, Any]) -> None:
     trainer.save_state()
     # Generation needs the cache that training switches off.
     trainer.model.config.use_cache = True
-    serve(trainer.processing_class, opening)
+    set_served_template(trainer.processing_class, opening)
     generation_config = getattr(trainer.model, "generation_config", None)
     if trainer.is_world_process_zero() and generation_config is not None:
         # An adapter's folder would lack it, and with it the end of a turn.

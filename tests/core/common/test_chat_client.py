@@ -327,37 +327,37 @@ def test_retry_after_is_kept(chat_stub: Callable[..., ChatStub]) -> None:
             3,
             "RemoteProtocolError: ",
         ),  # what lies under the client's "Connection error."
-        (Answer(HALF), 1, "the reply is no chat completion: "),  # whole as HTTP, half as JSON
-        (Answer({"choices": []}), 1, "the reply is no chat completion: IndexError"),
-        (Answer({"choices": None}), 1, "the reply is no chat completion: TypeError"),
-        (Answer({"choices": [{}]}), 1, "the reply is no chat completion: AttributeError"),
-        (Answer([1]), 1, "the reply is no chat completion: AttributeError"),
+        (Answer(HALF), 1, "the reply is not a chat completion: "),  # whole as HTTP, half as JSON
+        (Answer({"choices": []}), 1, "the reply is not a chat completion: IndexError"),
+        (Answer({"choices": None}), 1, "the reply is not a chat completion: TypeError"),
+        (Answer({"choices": [{}]}), 1, "the reply is not a chat completion: AttributeError"),
+        (Answer([1]), 1, "the reply is not a chat completion: AttributeError"),
         (
             Answer(completion(7)),
             1,
-            "the reply is no chat completion: TypeError: a text is of type int",
+            "the reply is not a chat completion: TypeError: a text is of type int",
         ),
         (
             Answer(completion(reasoning_content=["so"])),
             1,
-            "no chat completion: TypeError: a text is of type list",
+            "not a chat completion: TypeError: a text is of type list",
         ),
-        (Answer(DEEP), 1, "no chat completion: RecursionError"),
+        (Answer(DEEP), 1, "not a chat completion: RecursionError"),
         (
             Answer(b"<html>log in</html>", content_type="text/html"),
             1,
-            "no chat completion: AttributeError",
+            "not a chat completion: AttributeError",
         ),
         (
             Answer(completion(finish_reason="abort")),
             1,
-            "the completion is cut: finish_reason 'abort'",
+            "the completion was cut: finish_reason 'abort'",
         ),
-        (Answer(completion(finish_reason=["stop"])), 1, "the completion is cut: finish_reason "),
+        (Answer(completion(finish_reason=["stop"])), 1, "the completion was cut: finish_reason "),
         (
             Answer(completion(finish_reason="content_filter")),
             1,
-            "the completion is cut: finish_reason 'content_filter'",
+            "the completion was cut: finish_reason 'content_filter'",
         ),
     ],
     ids=(
@@ -458,9 +458,9 @@ def test_nobody_listens(
 @pytest.mark.parametrize(
     ("address", "message"),
     [
-        (None, "OPENAI_BASE_URL: must be a server's address, .* got ''"),
-        ("", "OPENAI_BASE_URL: must be a server's address, .* got ''"),
-        ("127.0.0.1:8000/v1", r"starts with http:// or https://, got '127\.0\.0\.1:8000/v1'"),
+        (None, "OPENAI_BASE_URL: must start with http.*, got ''"),
+        ("", "OPENAI_BASE_URL: must start with http.*, got ''"),
+        ("127.0.0.1:8000/v1", r"OPENAI_BASE_URL: must start with .*, got '127\.0\.0\.1:8000/v1'"),
     ],
 )
 def test_an_address_that_cannot_be_asked(

@@ -129,13 +129,13 @@ MISTAKES = [
     (
         "../json.py:f",
         "",
-        r"json\.py cannot be imported by its name 'json', which is that of "
+        r"json\.py cannot be imported by its name 'json', which belongs to "
         r".*json.__init__\.py\. Fix: rename",
     ),
     ("../time.py:f", "", r"time\.py cannot be imported by its name 'time'.* Fix: rename"),
     ("../my.own.py:f", "", r"cannot be imported by its name 'my\.own'\. Fix: rename"),
     ("nirgends:f", None, r"no module 'nirgends' on the path or in "),
-    (":f", None, r"importing it fails"),
+    (":f", None, r"the import fails"),
 ]
 
 
@@ -166,7 +166,7 @@ def test_code_that_cannot_be_imported_costs_one_line(
     ],
 )
 def test_a_name_without_a_colon_is_told_of_it(name: str, fix: str) -> None:
-    with pytest.raises(RecipeError, match=rf"with a colon: {re.escape(fix)}\.") as error:
+    with pytest.raises(RecipeError, match=rf"write a colon: {re.escape(fix)}\.") as error:
         get_reward_funcs([name])
     assert "\n" not in str(error.value)
 

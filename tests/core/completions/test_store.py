@@ -88,7 +88,7 @@ def test_a_damaged_line_in_the_middle_is_named(tmp_path):
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"{broken\n" + lines[1])
     with (
-        pytest.raises(RecipeError, match=r"shard-00000.jsonl: line 1 is no record"),
+        pytest.raises(RecipeError, match=r"shard-00000.jsonl: line 1: is damaged"),
         ShardStore(tmp_path),
     ):
         pass
@@ -107,7 +107,7 @@ def test_a_damaged_line_in_the_middle_is_named(tmp_path):
 def test_a_record_of_another_shape_is_named(tmp_path, change):
     (tmp_path / "shard-00000.jsonl").write_text(json.dumps({**record(0), **change}) + "\n")
     with (
-        pytest.raises(RecipeError, match=r"shard-00000.jsonl: line 1 is no record"),
+        pytest.raises(RecipeError, match=r"shard-00000.jsonl: line 1: is damaged"),
         ShardStore(tmp_path),
     ):
         pass
@@ -116,7 +116,7 @@ def test_a_record_of_another_shape_is_named(tmp_path, change):
 def test_a_record_deeper_than_anybody_reads_is_named(tmp_path):
     (tmp_path / "shard-00000.jsonl").write_text("[" * 100_000 + "\n")
     with (
-        pytest.raises(RecipeError, match=r"shard-00000.jsonl: line 1 is no record"),
+        pytest.raises(RecipeError, match=r"shard-00000.jsonl: line 1: is damaged"),
         ShardStore(tmp_path),
     ):
         pass
@@ -125,7 +125,7 @@ def test_a_record_deeper_than_anybody_reads_is_named(tmp_path):
 def test_a_second_process_is_kept_out(tmp_path):
     with (
         ShardStore(tmp_path),
-        pytest.raises(RecipeError, match="process is writing into this folder"),
+        pytest.raises(RecipeError, match="process already writes into this folder"),
         ShardStore(tmp_path),
     ):
         pass
@@ -199,7 +199,7 @@ def _fill_until_refused(folder, limit=None):
     )
     assert done.returncode == 1, done.stderr
     stored, message = done.stderr.split(" ", 1)
-    assert f"{stored} rows are stored whole" in message
+    assert f"{stored} rows are stored" in message
     (path,) = folder.glob("*.jsonl")
     *lines, _ = path.read_bytes().split(b"\n")  # what follows the last of them is cut off
     assert len(lines) == int(stored) > 5

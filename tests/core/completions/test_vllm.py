@@ -209,6 +209,6 @@ def test_processes_without_gpus_of_their_own_are_refused(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("LOCAL_RANK", "1")
-    with pytest.raises(RecipeError, match=r"vllm_tensor_parallel_size: .* Fix: 1 processes"):
+    with pytest.raises(RecipeError, match=r"vllm_tensor_parallel_size: .* Fix: start 1 processes"):
         start(*recipe)
     assert engines == [] and vllm._LAUNCHER

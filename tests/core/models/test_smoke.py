@@ -254,7 +254,7 @@ def test_of_a_hubs_rows_smoke_says_what_it_lacks(own: Path, capsys) -> None:
     )
     with pytest.raises(SystemExit):
         grpo.main([path, "--smoke"])
-    assert "preflight tries the reward on real rows" in capsys.readouterr().err
+    assert "test the reward on real rows with preflight" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("paid", ["self.nothing", "None", "float('nan')", "'good'"])

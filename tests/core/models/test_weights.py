@@ -79,7 +79,7 @@ def test_a_model_that_cannot_be_read_is_called_so(
     monkeypatch.setattr(files, "digest", denied)
     with pytest.raises(
         RecipeError,
-        match=rf"model_name_or_path: {tiny_model}: .*Permission denied.* Fix: let its owner",
+        match=rf"model_name_or_path: {tiny_model}: .*Permission denied.* Fix: ask its owner",
     ):
         run_dir.claim(run_dir.Run(recipe, tmp_path / "run", []))
 
@@ -100,7 +100,7 @@ def test_evaluation_of_a_model_that_cannot_be_read_is_one_line(
         load_model(recipe)
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "config.json")
     with pytest.raises(
-        RecipeError, match=r"config\.json: Permission denied\)\. Fix: let its owner run chmod"
+        RecipeError, match=r"config\.json: Permission denied\)\. Fix: ask its owner to run chmod"
     ):
         load_model(recipe)
 

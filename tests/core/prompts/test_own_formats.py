@@ -130,17 +130,17 @@ def test_a_run_keeps_the_format_itself(
 WRONG = [
     ({"systm_prompt": ""}, "unknown key 'systm_prompt'. Did you mean 'system_prompt'"),
     ({"layout": None}, "layout: missing"),
-    ({"layout": "<plan>{answer}</plan><result>{reasoning}</result>"}, "layout: must hold"),
+    ({"layout": "<plan>{answer}</plan><result>{reasoning}</result>"}, "layout: must contain"),
     (
         {"layout": "<plan>{reasoning}</plan>{answer}"},
-        "answer_tags: '<result>' must stand in layout",
+        "answer_tags: '<result>' must be part of layout",
     ),
     ({"reasoning_tags": "<plan>"}, "reasoning_tags: must be a list"),
     ({"reasoning_tags": ["<plan>"]}, "reasoning_tags: must be two texts"),
     ({"reasoning_tags": ["<plan>", ""]}, "reasoning_tags: must be two texts"),
     ({"reasoning_tags": ["<plan>", 1]}, "reasoning_tags: must be two texts"),
-    ({"reasoning_tags": None, "answer_tags": None}, "nothing says where the answer is"),
-    ({"answer_tags": ["<plan>", "</plan>"]}, "layout: what it writes could not be read back"),
+    ({"reasoning_tags": None, "answer_tags": None}, "no key says where the answer is"),
+    ({"answer_tags": ["<plan>", "</plan>"]}, "layout: the format could not read what it writes"),
     ({"prefill": "<think>"}, "which does not start with its prefill"),
     ({"boxed": "yes"}, "boxed: must be true or false"),
 ]
@@ -170,8 +170,8 @@ def test_a_place_that_holds_no_format(write_recipe, formats) -> None:
         ),
         ("my_formats.yaml", r"unknown response_format ''.*opened, plan"),
         ("mine.yaml:plan", r"no file 'mine\.yaml' in "),
-        ([PLAN], r"expected a mapping or str"),
-        ("plann", r"One of your own: FILE\.yaml:NAME"),
+        ([PLAN], r"must be a mapping or str"),
+        ("plann", r"To use your own format: FILE\.yaml:NAME"),
     ):
         with pytest.raises(RecipeError, match=said):
             load_recipe([write_recipe("grpo", response_format=value)], "grpo")

@@ -77,7 +77,7 @@ def saved(tokenizer: Any, folder: Path, system_prompt: str) -> Any:
     from transformers import AutoTokenizer
 
     served = copy.deepcopy(tokenizer)
-    served_template.serve(served, {"system_prompt": system_prompt})
+    served_template.set_served_template(served, {"system_prompt": system_prompt})
     served.save_pretrained(folder)
     return AutoTokenizer.from_pretrained(folder)
 
@@ -183,10 +183,10 @@ TALK = [
 def served_folder(recipe: Recipe, tokenizer: Any, fmt: Any, folder: Path) -> Path:
     """The model with the tokenizer that a run of this recipe would leave."""
     rows, _ = load_dataset(recipe.script, fmt, "grpo")
-    opening = served_template.asked_with(fmt, rows, recipe.script.few_shot)
+    opening = served_template.prompt_prefix(fmt, rows, recipe.script.few_shot)
     shutil.copytree(recipe.model.model_name_or_path, folder)
     served = copy.deepcopy(tokenizer)
-    served_template.serve(served, opening)
+    served_template.set_served_template(served, opening)
     served.save_pretrained(folder)
     return folder
 
@@ -381,7 +381,7 @@ def test_checkpoints_and_the_final_model_serve_the_prompts_of_training_and_a_sec
     run = tmp_path / "run"
     for folder in (run, run / "checkpoint-2", run / "checkpoint-4"):
         assert ids(from_folder(folder), USER) == asked
-        assert folder == run or checkpoints.fault(folder) is None
+        assert folder == run or checkpoints.manifest_mismatch(folder) is None
     # From half way: the same prompts, so the same steps.
     resumed = tmp_path / "resumed"
     main(

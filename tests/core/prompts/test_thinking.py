@@ -96,7 +96,7 @@ def test_what_the_switch_says_is_rendered_and_every_format_reads_it_or_is_refuse
             if "</think>" in turn and fmt.reasoning_tags == THINK:
                 with pytest.raises(
                     RecipeError,
-                    match=r"closed before the model writes a word\. Fix: response_format: boxed",
+                    match=r"an empty reasoning block, .* Fix: response_format: boxed",
                 ):
                     load_tokenizer(recipe)
                 continue
@@ -109,7 +109,7 @@ def test_what_the_switch_says_is_rendered_and_every_format_reads_it_or_is_refuse
             read = found.parse(found.render_completion("2+2=4", "4"))
             assert (read.reasoning, read.answer, read.well_formed) == ("2+2=4", "4", True)
         # Whoever loads the saved checkpoint gets the same, and may still say otherwise.
-        served_template.serve(tokenizer, {})
+        served_template.set_served_template(tokenizer, {})
         tokenizer.save_pretrained(tmp_path / "saved")
         again = from_folder(tmp_path / "saved")
         assert (
@@ -173,7 +173,7 @@ def test_a_system_prompt_that_the_template_changes_is_refused(
     )
     with pytest.raises(
         RecipeError,
-        match=r"system_prompt: the chat template of .* writes another text\. Fix: system_prompt "
+        match=r"system_prompt: the chat template of .* changes this text\. Fix: a system_prompt "
         r"without /think",
     ):
         load_tokenizer(load_recipe([path], "grpo"))
@@ -185,7 +185,7 @@ def test_a_system_prompt_that_the_template_changes_is_refused(
     [
         (
             {"enable_thinkin": False},
-            "enable_thinkin: the chat template of .* reads no such variable",
+            "enable_thinkin: the chat template of .* has no variable",
         ),
         (
             {"enable_thinking": None},

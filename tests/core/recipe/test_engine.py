@@ -162,13 +162,13 @@ def test_what_has_no_room_is_refused_with_what_has() -> None:
     assert engine_problem(length=14 * 1024, **ROOM) is None
     problem = engine_problem(length=14 * 1024 + 1, **ROOM)
     assert problem and all(
-        word in problem.said
+        word in problem.message
         for word in ("--vllm_max_model_length 14336", "--vllm_gpu_memory_utilization 0.35")
     )
     # Two GPUs share weights and cache.
     assert engine_problem(length=36 * 1024, parallel=2, **ROOM) is None
     without = engine_problem(length=10**6, **ROOM | {"parameters": 20 * GIB})
-    assert without and without.certain and "--vllm" not in without.said
+    assert without and without.certain and "--vllm" not in without.message
 
 
 def test_a_shortage_is_certain_only_with_the_least_overhead() -> None:

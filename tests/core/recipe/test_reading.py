@@ -102,7 +102,7 @@ def test_a_run_folder_whose_entry_is_rubbish_is_refused_in_one_line(tmp_path, en
         run_dir.check(recipe, folder)
     assert not run_dir.is_finished(folder)
     (folder / "checkpoint-1" / "trainer_state.json").write_text("[" * 100_000)
-    assert checkpoints.newest_whole(folder) is None
+    assert checkpoints.newest_intact(folder) is None
 
 
 def test_a_value_deeper_than_anybody_reads_is_refused(tmp_path):

@@ -97,7 +97,7 @@ def test_the_page_names_every_group_of_the_table() -> None:
             for heading, keys in rows.items()
             if heading.startswith(begins) and (begins.endswith("where") == ("where" in heading))
         )
-        assert {key: resume.kind(key) for key in row} == dict.fromkeys(row, name)
+        assert {key: resume.key_class(key) for key in row} == dict.fromkeys(row, name)
 
 
 def loaded(path: str, *overrides: str, method: str = "grpo") -> Recipe:
@@ -147,7 +147,7 @@ def test_what_a_checkpoint_cannot_follow_is_refused_by_name(
     run = stopped(loaded(path), tmp_path / "run")
     with pytest.raises(
         RecipeError,
-        match=rf"checkpoint-2 was made with other settings: {key} was .* Fix: the old values, or "
+        match=rf"checkpoint-2 was saved with other settings: {key}: .* Fix: the old values, or "
         rf".*checkpoint-2",
     ):
         go_on(loaded(path, f"--{key}", value), run)

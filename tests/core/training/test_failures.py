@@ -20,7 +20,7 @@ import torch
 
 from r1_recipes import grpo
 from r1_recipes.common.console import LogFile
-from r1_recipes.common.files import disk_fault
+from r1_recipes.common.files import disk_problem
 from r1_recipes.extras.report.completions import pack_completions
 from r1_recipes.extras.report.read import read_run
 from tests.conftest import letters, metrics
@@ -240,16 +240,16 @@ def test_a_folder_that_is_removed_is_one_line(
 
 def test_other_errors_are_not_the_disk_s(tmp_path: Path) -> None:
     assert (
-        disk_fault(ValueError("no"), tmp_path) is None
-        and disk_fault(FileNotFoundError(2, "no", "/nowhere/x"), tmp_path) is None
+        disk_problem(ValueError("no"), tmp_path) is None
+        and disk_problem(FileNotFoundError(2, "no", "/nowhere/x"), tmp_path) is None
     )
     assert "gone.json was removed" in str(
-        disk_fault(FileNotFoundError(2, "no", str(tmp_path / "gone.json")), tmp_path)
+        disk_problem(FileNotFoundError(2, "no", str(tmp_path / "gone.json")), tmp_path)
     )
     # Hosts without a shared disk have no output folder until they save.
-    assert disk_fault(RuntimeError("CUDA out of memory"), tmp_path / "gone") is None
+    assert disk_problem(RuntimeError("CUDA out of memory"), tmp_path / "gone") is None
     assert "removed or renamed" in str(
-        disk_fault(RuntimeError("No such file or directory"), tmp_path / "gone")
+        disk_problem(RuntimeError("No such file or directory"), tmp_path / "gone")
     )
     try:
         try:
@@ -257,7 +257,7 @@ def test_other_errors_are_not_the_disk_s(tmp_path: Path) -> None:
         except OSError:
             raise RuntimeError("writer") from None
     except RuntimeError as error:
-        assert "cannot be written" in str(disk_fault(error, tmp_path))
+        assert "cannot be written" in str(disk_problem(error, tmp_path))
 
 
 # Completions: once a generation, the first rows

@@ -190,7 +190,7 @@ def test_a_second_ctrl_c_stops_at_once(
         grpo.main([path])
     assert ended.value.code == 130
     assert (
-        "stopped at once; the same command continues from the newest checkpoint"
+        "stopped at once. The same command resumes from the newest checkpoint"
         in capfd.readouterr().err
     )
     assert [folder.name for folder in (tmp_path / "run").glob("checkpoint-*")] == ["checkpoint-2"]
@@ -314,7 +314,7 @@ def test_kill_and_ctrl_c_of_the_whole_process_group(
     torn_run = tmp_path / "torn"
     shutil.copytree(killed_run, torn_run)
     torn_path = write_recipe("grpo", name="killed", output_dir=str(torn_run), **changes)
-    newest = int(checkpoints.newest_whole(killed_run).name.removeprefix("checkpoint-"))
+    newest = int(checkpoints.newest_intact(killed_run).name.removeprefix("checkpoint-"))
     before = newest - 2
     os.truncate(torn_run / f"checkpoint-{newest}" / "model.safetensors", 4000)
     with (torn_run / "metrics.jsonl").open("a") as sink:
@@ -323,7 +323,7 @@ def test_kill_and_ctrl_c_of_the_whole_process_group(
     grpo.main([torn_path])
     lines = log_lines(torn_run)
     assert any(
-        f"checkpoint-{newest} is torn (model.safetensors is 4000 bytes long" in line
+        f"checkpoint-{newest} is damaged (model.safetensors has 4000 bytes" in line
         for line in lines
     )
     assert f"resuming from {torn_run / f'checkpoint-{before}'}" in lines
@@ -503,4 +503,7 @@ def test_a_stop_by_signal_saves(
     errors = process.communicate(timeout=60)[1]
     assert process.returncode == 130, errors
     step = metrics(tmp_path / "run")[-1]["step"]
-    assert step < STEPS and checkpoints.fault(tmp_path / "run" / f"checkpoint-{step}") is None
+    assert (
+        step < STEPS
+        and checkpoints.manifest_mismatch(tmp_path / "run" / f"checkpoint-{step}") is None
+    )

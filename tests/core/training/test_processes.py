@@ -268,13 +268,11 @@ def test_hosts_that_share_no_disk_are_found_out(
     with ShardStore(tmp_path) as store:
         store.append(record(0))
         store.append(record(2))
-        with pytest.raises(
-            RecipeError, match=r"2 of 4 rows are not here: the hosts do not share this folder"
-        ):
-            store.check_whole(4)
+        with pytest.raises(RecipeError, match=r"2 of 4 rows are missing"):
+            store.check_complete(4)
         store.append(record(1))
         store.append(record(3))
-        store.check_whole(4)
+        store.check_complete(4)
 
 
 def test_a_reward_that_spans_processes_is_called_in_all_of_them(

@@ -76,7 +76,7 @@ def test_a_fresh_directory_is_made_and_remembers_the_recipe(
     assert entry["versions"]["trl"] and entry["versions"]["r1-recipes"]
     assert entry["argv"] == ["tiny.yaml"] and entry["started"].endswith("Z")
     assert not run_dir.is_finished(run)
-    assert checkpoints.newest_whole(run) is None
+    assert checkpoints.newest_intact(run) is None
 
 
 def test_what_a_start_recorded_stays_and_going_on_is_added(
@@ -128,7 +128,7 @@ def test_another_recipe_is_refused_by_name(
     before = (tmp_path / "run" / "run.json").read_text()
     with pytest.raises(
         RecipeError,
-        match="grpo run of recipe 'tiny', not the grpo run of 'other'; choose another folder",
+        match=r"grpo run of recipe 'tiny', not the grpo run of 'other'\. Fix: choose another",
     ):
         claim(loaded(write_recipe("grpo", name="other")), tmp_path / "run")
     with pytest.raises(RecipeError, match="grpo run of recipe 'tiny', not the sft run of 'tiny'"):
@@ -153,7 +153,7 @@ def test_another_model_or_data_set_is_refused_and_named(
     trained(tmp_path / "run")
     with pytest.raises(
         RecipeError,
-        match=f"'tiny' with other settings: {key} was .*, is .*{value}.*; choose another folder",
+        match=rf"'tiny' with different settings \({key}: .* then, .*{value}.* now\)\. Fix: choose another",
     ):
         claim(loaded(path, f"--{key}", value), tmp_path / "run")
 
@@ -164,8 +164,8 @@ def test_checkpoints_of_unknown_origin_are_refused(
     (tmp_path / "run" / "checkpoint-5").mkdir(parents=True)
     with pytest.raises(
         RecipeError,
-        match=r"holds steps or checkpoints of a run that left no run\.json; choose another folder "
-        r".* or remove",
+        match=r"holds steps or checkpoints of a run without run\.json\. Fix: choose another "
+        r".* or delete",
     ):
         claim(loaded(write_recipe("grpo")), tmp_path / "run")
 
@@ -273,14 +273,17 @@ def torn(whole_run: Path, tmp_path: Path) -> Path:
 
 
 def test_whole_checkpoints_are_whole(whole_run: Path, tmp_path: Path) -> None:
-    assert [checkpoints.fault(whole_run / f"checkpoint-{step}") for step in (2, 4)] == [None, None]
-    assert checkpoints.newest_whole(whole_run).name == "checkpoint-4"
+    assert [checkpoints.manifest_mismatch(whole_run / f"checkpoint-{step}") for step in (2, 4)] == [
+        None,
+        None,
+    ]
+    assert checkpoints.newest_intact(whole_run).name == "checkpoint-4"
     # By number, not by name or age.
     for step in (10, 9):
         shutil.copytree(whole_run / "checkpoint-4", tmp_path / f"checkpoint-{step}")
     (tmp_path / "checkpoint-final").mkdir()
     (tmp_path / "checkpoint-11").write_text("a file")
-    assert checkpoints.newest_whole(tmp_path).name == "checkpoint-10"
+    assert checkpoints.newest_intact(tmp_path).name == "checkpoint-10"
 
 
 def cut(name: str, keep: float) -> Callable[[Path], None]:
@@ -322,11 +325,11 @@ def zeros(name: str) -> Callable[[Path], None]:
 
 
 def assert_passed_over(torn: Path, fault: str, caplog: pytest.LogCaptureFixture) -> None:
-    assert checkpoints.fault(torn / "checkpoint-4").startswith(fault)
+    assert checkpoints.manifest_mismatch(torn / "checkpoint-4").startswith(fault)
     with caplog.at_level(logging.WARNING, "r1_recipes"):
-        assert checkpoints.newest_whole(torn) == torn / "checkpoint-2"
+        assert checkpoints.newest_intact(torn) == torn / "checkpoint-2"
     (line,) = (record.getMessage() for record in caplog.records)
-    assert f"{torn / 'checkpoint-4'} is torn ({fault}" in line and "skipped" in line
+    assert f"{torn / 'checkpoint-4'} is damaged ({fault}" in line and "skipped" in line
 
 
 FILES = (
@@ -348,16 +351,16 @@ def test_no_file_of_a_checkpoint_may_differ_from_what_was_saved(
     whole = (newest / name).read_bytes()
     for damage, fault in (
         (lambda folder: (folder / name).unlink(), f"{name} is missing"),
-        (cut(name, 0.9), f"{name} is {int(len(whole) * 0.9)} bytes long, {len(whole)} were saved"),
-        (cut(name, 0), f"{name} is 0 bytes long"),
-        (zeros(name), f"{name} is not what was saved"),
+        (cut(name, 0.9), f"{name} has {int(len(whole) * 0.9)} bytes, but {len(whole)} were saved"),
+        (cut(name, 0), f"{name} has 0 bytes"),
+        (zeros(name), f"{name} differs from the saved file"),
     ):
         damage(newest)
-        assert checkpoints.fault(newest).startswith(fault)
+        assert checkpoints.manifest_mismatch(newest).startswith(fault)
         (newest / name).write_bytes(whole)
-    assert checkpoints.fault(newest) is None
+    assert checkpoints.manifest_mismatch(newest) is None
     zeros(name)(newest)
-    assert_passed_over(torn, f"{name} is not what was saved", caplog)
+    assert_passed_over(torn, f"{name} differs from the saved file", caplog)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"model.safetensors": 3}', b"\x00" * 9])
@@ -372,9 +375,7 @@ def test_a_checkpoint_without_a_manifest_is_skipped(
     torn: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (torn / "checkpoint-4" / "manifest.json").unlink()
-    assert_passed_over(
-        torn, "no manifest.json: torn while it was saved, or another program's", caplog
-    )
+    assert_passed_over(torn, "no manifest.json: saving was interrupted", caplog)
 
 
 def test_an_optimizer_or_a_schedule_that_is_not_there_is_no_point_to_go_on_from(
@@ -384,7 +385,7 @@ def test_an_optimizer_or_a_schedule_that_is_not_there_is_no_point_to_go_on_from(
     for name in ("optimizer.pt", "scheduler.pt"):
         (newest / name).unlink()
     checkpoints.write_manifest(newest)
-    with pytest.raises(RecipeError, match="holds no optimizer and schedule to resume"):
+    with pytest.raises(RecipeError, match="has no optimizer and schedule to resume"):
         checkpoints.resume_point(loaded(write_recipe("grpo")), torn)
 
 
@@ -418,16 +419,16 @@ def test_another_checkpoint_than_the_newest_is_refused_with_the_way_back(
     )
     with pytest.raises(
         RecipeError,
-        match=r"goes on from its newest checkpoint, checkpoint-4\. Fix: .* to go back, remove the "
+        match=r"resumes from its newest checkpoint, checkpoint-4\. Fix: .* To go back, delete the "
         r"later",
     ):
         checkpoints.resume_point(loaded(path), torn)
 
 
 def test_torn_checkpoints_are_out_of_the_way_of_rotation(torn: Path) -> None:
-    checkpoints.set_torn_aside(torn, torn / "checkpoint-4")
+    checkpoints.quarantine(torn, torn / "checkpoint-4")
     cut("model.safetensors", 0.5)(torn / "checkpoint-4")
-    checkpoints.set_torn_aside(torn, torn / "checkpoint-2")
+    checkpoints.quarantine(torn, torn / "checkpoint-2")
     assert [path.name for path in torn.glob("checkpoint-*")] == ["checkpoint-2"]
     (aside,) = torn.glob("_torn-*-checkpoint-4")
     assert (aside / "optimizer.pt").exists()
@@ -449,7 +450,7 @@ def test_an_unfinished_run_does_not_go_on_from_a_start_that_was_made_again(
     run_dir.check(loaded(path), run)
     (start / "run.json").write_text(json.dumps({**entry, "started": "2"}))
     with pytest.raises(
-        RecipeError, match=r"was made before \S+start changed; choose another folder"
+        RecipeError, match=r"started from \S+start, which changed since\. Fix: choose another"
     ):
         run_dir.check(loaded(path), run)
 
@@ -467,7 +468,7 @@ def test_weights_are_known_by_their_content(tiny_model: Path, tmp_path: Path) ->
 def test_where_every_checkpoint_is_torn_the_run_starts_afresh(torn: Path) -> None:
     for folder in torn.glob("checkpoint-*"):
         empty(folder)
-    assert checkpoints.newest_whole(torn) is None
+    assert checkpoints.newest_intact(torn) is None
 
 
 # vLLM and trackers
@@ -650,8 +651,8 @@ def test_a_prefill_against_the_template_is_an_error_and_its_own_again_is_not(
     model = model_with_template(tiny_model, tmp_path / "distill", OPENS_THINK)
     with pytest.raises(
         RecipeError,
-        match=r"prefill: the chat template of .* already opens the turn with '<think>\\n'; leave "
-        r"prefill out",
+        match=r"prefill: the chat template of .* already opens the assistant's turn with '<think>\\n'\. Fix: remove "
+        r"prefill",
     ):
         load_tokenizer(
             loaded(write_recipe("grpo", model_name_or_path=model, prefill="Well.\n<think>"))
@@ -727,11 +728,12 @@ def test_an_answer_goes_on_from_the_generation_prompt(
         "%}Assistant:{% endif", "%}Assistant:{{ ' ' }}{% endif"
     )
     with pytest.raises(
-        RecipeError, match="ends a prompt in ' ', and has other tokens there once an answer follows"
+        RecipeError,
+        match="ends a prompt in ' ', but writes other tokens there when an answer follows",
     ):
         load_with(response_format="r1_zero", chat_template=lone)
     with pytest.raises(
-        RecipeError, match="Fix: begin prefill as the template begins a turn"
+        RecipeError, match="Fix: start prefill as the template starts the turn"
     ):  # there a turn begins with a space
         load_with(response_format="r1_zero", prefill="So.\n<think>")
     load_with(response_format="r1_zero", prefill=" So.\n<think>")
@@ -771,7 +773,8 @@ def test_a_chat_template_as_text_and_as_a_file(
         tokenizer, _ = load_tokenizer(loaded(write_recipe("grpo", chat_template=given)))
         assert tokenizer.chat_template == template
     with pytest.raises(
-        RecipeError, match=r"chat_template: '.*chta\.jinja' is neither Jinja text nor a file"
+        RecipeError,
+        match=r"chat_template: must be Jinja text or a readable file, got '.*chta\.jinja'",
     ):
         load_tokenizer(loaded(write_recipe("grpo", chat_template=str(tmp_path / "chta.jinja"))))
 

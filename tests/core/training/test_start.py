@@ -215,7 +215,7 @@ def test_a_colocated_engine_without_room_is_named(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(engine, "gpu_memory", lambda: 24 * GIB)
     size = Dimensions(3 * 10**9, 36 * 2 * 2 * 128, 32768)
     short = fit_engine(sized(612), size, pictures=False)
-    assert short and not short.certain and "vllm_gpu_memory_utilization: 0.3" in short.said
+    assert short and not short.certain and "vllm_gpu_memory_utilization: 0.3" in short.message
     assert fit_engine(sized(612, vllm_gpu_memory_utilization=0.4), size, pictures=False) is None
     assert fit_engine(sized(612, vllm_mode="server"), size, pictures=False) is None
     assert fit_engine(sized(612), None, pictures=False) is None  # a model of unknown size

@@ -380,8 +380,8 @@ def test_a_finished_run_is_left_as_it_is(
     )
     told = refused("grpo", path, "--learning_rate", "3e-5", capsys=capsys)
     assert (
-        "holds the grpo run of recipe 'tiny', finished, with other settings: learning_rate "
-        "was 0.01, is 3e-05; choose another folder" in told
+        "already holds a finished grpo run of recipe 'tiny' with different settings (learning_rate: "
+        "0.01 then, 3e-05 now). Fix: choose another --output_dir" in told
     )
     # Fewer steps, or as many, are no way to go on either.
     for steps in ("3", "4"):
@@ -528,7 +528,7 @@ def test_the_newest_checkpoint_is_the_one_with_the_highest_step_whatever_the_clo
     os.utime(run / "checkpoint-2", (tomorrow, tomorrow))
     sft.main([write_recipe("sft", max_steps=8, save_total_limit=2)])
     assert {path.name for path in run.glob("checkpoint-*")} == {"checkpoint-6", "checkpoint-8"}
-    assert all(checkpoints.fault(path) is None for path in run.glob("checkpoint-*"))
+    assert all(checkpoints.manifest_mismatch(path) is None for path in run.glob("checkpoint-*"))
 
 
 @pytest.mark.parametrize("method", ["grpo", "sft"])
@@ -739,7 +739,7 @@ def test_going_on_says_what_has_changed_and_refuses_another_batch(
         sft.main([write_recipe("sft", max_steps=4, gradient_accumulation_steps=2)])
     said = capsys.readouterr().err
     assert (
-        "then: 4 rows a step, num_generations None; now: 8 rows a step, num_generations None"
+        "checkpoint: 4 rows per step, num_generations None; now: 8 rows per step, num_generations None"
         in said
     )
     # The same rows a step, in other parts, are the same run.
@@ -754,10 +754,7 @@ def test_going_on_says_what_has_changed_and_refuses_another_batch(
             )
         ]
     )
-    assert (
-        "learning_rate was 0.01 in this run and is 0.3 now; the remaining steps follow it"
-        in log_lines(run)
-    )
+    assert "learning_rate was 0.01 in this run and is 0.3 now" in log_lines(run)
     assert [entry["step"] for entry in metrics(run) if "loss" in entry] == [1, 2, 3, 4]
 
 
@@ -768,7 +765,7 @@ def test_a_checkpoint_of_weights_alone_is_no_point_to_go_on_from(
     with pytest.raises(SystemExit):
         sft.main([write_recipe("sft", max_steps=4, save_only_model=True)])
     assert (
-        "checkpoint-2: holds no optimizer and schedule to resume (save_only_model: true?)"
+        "checkpoint-2: has no optimizer and schedule to resume (save_only_model: true?)"
         in capsys.readouterr().err
     )
 

@@ -443,7 +443,7 @@ def test_a_key_of_another_method_names_it(tmp_path):
     path.write_text("use_vllm: true\n", encoding="utf-8")
     with pytest.raises(
         RecipeError,
-        match=r"unknown key 'use_vllm' for sft: a key of grpo; python -m r1_recipes\.grpo FILE",
+        match=r"unknown key 'use_vllm' for sft, but it is a key of grpo: python -m r1_recipes\.grpo FILE",
     ):
         load_recipe([str(path)], "sft")
 
@@ -738,7 +738,7 @@ def test_an_unknown_reward_s_refusal_names_the_way_out(tmp_path, name, own):
     )
     with pytest.raises(
         RecipeError,
-        match=rf"reward_funcs: unknown reward '{name}'.* One of your own is named with a colon: "
+        match=rf"reward_funcs: unknown reward '{name}'.* write a colon: "
         rf"{own}\.$",
     ):
         load_recipe([str(path)], "grpo")

@@ -95,7 +95,10 @@ def refused(capsys, argv):
 
 def test_a_model_without_eyes_is_refused(write_recipe, pictures, capsys):
     said = refused(capsys, [write_recipe("grpo", dataset_name=str(pictures), **SETTINGS)])
-    assert "the data have pictures, and no processor for them can be loaded: AttributeError" in said
+    assert (
+        "the data contain pictures, but the model's processor cannot be loaded: AttributeError"
+        in said
+    )
 
 
 def test_a_template_without_a_place_for_pictures_is_refused(
@@ -118,7 +121,7 @@ def test_a_template_without_a_place_for_pictures_is_refused(
         ],
     )
     assert (
-        "its chat template has no place for a picture; set chat_template to one that writes "
+        "its chat template does not write pictures. Fix: a chat_template that writes "
         "'<image>'" in said
     )
 
@@ -134,4 +137,4 @@ def test_a_broken_processor_says_so(tmp_path, write_recipe, tiny_vlm, pictures, 
             )
         ],
     )
-    assert "the data have pictures, and no processor for them can be loaded" in said
+    assert "the data contain pictures, but the model's processor cannot be loaded" in said

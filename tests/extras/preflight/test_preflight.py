@@ -508,7 +508,7 @@ def test_groups_that_all_score_everything(recipe, silent_model):
         (
             {"num_generations": 3},
             1,
-            "gradient_accumulation_steps: must make the batch a multiple of 4 "
+            "gradient_accumulation_steps: the batch must be a multiple of 4 "
             "(per_device_train_batch_size 4 x 1 processes) and of "
             "num_generations 3, got 4. Fix: gradient_accumulation_steps: 3, or num_generations: 2",
         ),
@@ -601,7 +601,8 @@ def test_a_template_that_already_opens_the_reasoning(recipe):
     assert "a reward of your own must not look for it" in found(report, "ok")["contract.prefill"]
     twice = found(check(recipe(chat_template=THINKS, prefill="Let me see.\n<think>")), "error")
     assert (
-        "already opens the turn with '<think>\\n'; leave prefill out" in twice["contract.tokenizer"]
+        "already opens the assistant's turn with '<think>\\n'. Fix: remove prefill"
+        in twice["contract.tokenizer"]
     )
     other = found(check(recipe(chat_template=THINKS, response_format="reasoning_answer")), "error")
     assert (
@@ -610,7 +611,7 @@ def test_a_template_that_already_opens_the_reasoning(recipe):
     )
     empty = THINKS.replace("<think>\\n", "<think>\\n\\n</think>\\n\\n")
     closed = found(check(recipe(chat_template=empty)), "error")
-    assert "closed before the model writes a word" in closed["contract.tokenizer"]
+    assert "an empty reasoning block" in closed["contract.tokenizer"]
     # An empty block is none to start in, for a format that has no such block.
     report = check(recipe(chat_template=empty, response_format="reasoning_answer"))
     assert found(report, "error") == {} and "contract.prefill" not in found(report, "ok")
@@ -1085,7 +1086,7 @@ def test_brief_says_the_verdicts_alone(recipe, silent_model, capsys):
     "argv, message",
     [
         (["nowhere.yaml"], "no such recipe file"),
-        (["RECIPE", "--max_completion_lenght", "3"], "Nearest: max_completion_length"),
+        (["RECIPE", "--max_completion_lenght", "3"], "Did you mean max_completion_length?"),
         (["RECIPE", "--reward_funcs", "acuracy"], "Did you mean 'accuracy'"),
     ],
 )

@@ -133,13 +133,13 @@ def test_batches_are_of_one_task_and_begin_where_the_state_says(repeats: int) ->
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"curriculum": ["easy"]}, "curriculum: must be two or more tasks that differ"),
-        ({"curriculum": ["easy", "easy"]}, "curriculum: must be two or more tasks that differ"),
+        ({"curriculum": ["easy"]}, "curriculum: must be two or more different tasks"),
+        ({"curriculum": ["easy", "easy"]}, "curriculum: must be two or more different tasks"),
         ({"curriculum_threshold": 70}, "curriculum_threshold"),
         ({"curriculum_threshold": 0}, "curriculum_threshold"),
-        ({"eval_strategy": "no"}, "curriculum: must have eval_strategy: steps"),
+        ({"eval_strategy": "no"}, "curriculum: needs eval_strategy: steps"),
         ({"save_strategy": "best", "metric_for_best_model": "loss"}, "no best checkpoint"),
-        ({"curriculum": None}, "task_column has no meaning without task_rewards or curriculum"),
+        ({"curriculum": None}, "task_column has no effect without task_rewards or curriculum"),
     ],
 )
 def test_what_cannot_be_followed_is_refused(write, changes, told) -> None:

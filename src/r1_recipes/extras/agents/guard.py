@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-from r1_recipes.common.errors import RecipeError, defined_at, first_line, own_place
+from r1_recipes.common.errors import RecipeError, defined_at, first_line, user_code_place
 from r1_recipes.common.messages import clip, without_surrogates
 
 logger = logging.getLogger(__name__)
@@ -157,7 +157,7 @@ def _bounded_reward(kind: Any, limits: Limits, late: _Late) -> Callable:
 def _report(kind: type, method: str, error: Exception, limits: Limits) -> None:
     """Warn that an environment's method fails, or raise where a trial wants to know."""
     cause = str(error) if isinstance(error, ToolError) else first_line(error)[:-1]
-    place = own_place(error.__cause__ or error) or defined_at(getattr(kind, method))
+    place = user_code_place(error.__cause__ or error) or defined_at(getattr(kind, method))
     message = f"environment {kind.__name__}: {method} fails: {cause}{place}"
     if limits.strict:
         raise RecipeError(

@@ -62,12 +62,15 @@ def parse(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument(
         "recipe", help="a GRPO or SFT recipe; any key of it can follow as --key value"
     )
-    parser.add_argument("--no-model", action="store_true", help="do not sample from the model")
+    parser.add_argument(
+        "--no_model", "--no-model", action="store_true", help="do not sample from the model"
+    )
     parser.add_argument("--groups", type=int, default=4, help="groups to sample (default 4)")
     parser.add_argument(
         "--seconds", type=float, default=300, help="time for sampling (default 300)"
     )
     parser.add_argument(
+        "--num_processes",
         "--num-processes",
         type=int,
         help="processes that training will have (default: WORLD_SIZE, else 1)",

@@ -111,7 +111,7 @@ def check_engine(report: Report, recipe: Recipe, shape: Shape, *, pictures: bool
     """Compare the KV cache of the longest sequence with what a colocated engine has for it."""
     shortage = fit_engine(recipe, shape, pictures=pictures)
     if shortage:
-        report.add(ERROR if shortage.certain else WARNING, "fit.engine", shortage.said)
+        report.add(ERROR if shortage.certain else WARNING, "fit.engine", shortage.message)
     elif shares_device(recipe):
         length = recipe.training.vllm_max_model_length or shape.window
         report.add(OK, "fit.engine", f"vllm_max_model_length: {length} tokens fit")
