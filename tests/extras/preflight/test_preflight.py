@@ -213,7 +213,7 @@ def test_held_out_rows_that_are_trained_on(recipe, splits, shared):
     told = found(report, "warning").get("data.overlap", "")
     assert bool(shared) == bool(told) and told.startswith(f"{shared} of 4 rows" if shared else "")
     assert (
-        "it has 'train'"
+        "which has 'train'"
         in found(check(recipe(dataset_train_split="trian")), "error")["data.unusable"]
     )
 
@@ -629,7 +629,7 @@ def test_a_column_that_is_not_there(recipe):
         recipe(mapper="prompt_solution", prompt_column="problem", solution_column="answer")
     )
     (message,) = found(report, "error").values()
-    assert "needs column 'problem'; the columns there are: question, answer" in message
+    assert "needs column 'problem'; the source has the columns question, answer" in message
     assert {"contract.eos", "fit.batch"} <= set(
         found(report, "ok")
     )  # what needs no rows is checked all the same

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import clip, words
-from r1_recipes.data.load import asked, drop_overlap, load_dataset
+from r1_recipes.data.load import drop_overlap, load_dataset, question_key
 from r1_recipes.data.sources import split_fix
 from r1_recipes.extras.preflight.findings import ERROR, OK, WARNING, Report, graded, listed, spread
 from r1_recipes.prompts.formats import ResponseFormat
@@ -212,7 +212,7 @@ def check_golds(report: Report, rewards: Mapping[str, Callable], rows: Dataset) 
         return
     # A picture, a game or a checker says more of what is asked than the words do.
     if not {"image", "environment", "scorer"}.intersection(rows.column_names):
-        doubt = several_golds(map(asked, rows["prompt"]), rows["solution"])
+        doubt = several_golds(map(question_key, rows["prompt"]), rows["solution"])
         if doubt:
             report.add(WARNING, "data.several_golds", f"{doubt}. Fix: keep the row that is right")
     picked = spread(len(rows), _GOLDS)
