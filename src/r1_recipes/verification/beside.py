@@ -27,7 +27,7 @@ _BESIDE_IN_CHINESE_TEXT = """
 公式 化简 化简后 集合 取值 取值范围 范围 区间 定义域 值域 面积 体积 长度 概率 等于
 当 时 满足 等 该 此 点 向量 坐标 数列 不等式 原式 最小值 最大值 导数
 """
-BESIDE_INCHINESE = re.compile(f"(?:{'|'.join(_BESIDE_IN_CHINESE_TEXT.split())})+")
+BESIDE_IN_CHINESE = re.compile(f"(?:{'|'.join(_BESIDE_IN_CHINESE_TEXT.split())})+")
 
 
 _RESTRICTS = re.compile(
