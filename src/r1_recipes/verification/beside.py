@@ -111,7 +111,7 @@ _OF_SEVERAL = re.compile(
 )
 _SEVERAL_VALUES = re.compile(r"\A(?:[\[({]|\\[{(\[]|\\(?:begin|langle|left)(?![a-z]))|,(?!\d{3})")
 _NEARBY = re.compile(
-    r"\b(?:after|before|past|near|beyond|off)\s*(?:the\s+\w+:?)?\s*\Z", re.IGNORECASE
+    r"\b(?:after|before|past|near|beyond|off|from|besides?)\s*(?:the\s+\w+:?)?\s*\Z", re.IGNORECASE
 )
 
 

@@ -7,6 +7,7 @@ none of them decides is an expression.
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 from r1_recipes.verification.expression import Answer, Refused, read_expression
 from r1_recipes.verification.gold import Gold, squeezed
@@ -21,7 +22,14 @@ from r1_recipes.verification.lexicon import (
 )
 from r1_recipes.verification.moments import moment, same_moment
 from r1_recipes.verification.spelling import clean
-from r1_recipes.verification.units import STYLED_UNIT, is_unit, names_another, same_units, units_of
+from r1_recipes.verification.units import (
+    STYLE,
+    STYLED_UNIT,
+    is_unit,
+    names_another,
+    same_units,
+    units_of,
+)
 from r1_recipes.verification.words import TELLING, is_expression
 
 _OR = frozenset(("or", "oder", "或"))
@@ -67,6 +75,7 @@ def read_words(text: str, cleaned: str, gold: Gold) -> Answer:
     _check_sum_of_units(text)
     _check_spelled_numbers(cleaned, gold)
     _check_units(text, cleaned, gold)
+    _check_amounts(text, gold)
     _check_remains(text, gold)
     decided = _same_text(cleaned, gold) or _circled(cleaned, gold) or _date_or_time(cleaned, gold)
     if decided:
@@ -196,8 +205,30 @@ def _check_spelled_numbers(cleaned: str, gold: Gold) -> None:
         raise Refused(Refusal.SEVERAL)
 
 
+_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+|\^?\s*\{?\s*\\circ|['′])")
+
+
+def _amounts(text: str) -> dict[object, Fraction]:
+    """Return the numbers of a text by their units: 1 h 45 min."""
+    plain = re.sub(rf"{STYLE}\s*\{{([^{{}}]*)\}}", r" \1 ", text.replace("°", r"\circ "))
+    found = _AMOUNT.findall(plain)
+    return {
+        units_of(f"1 {unit}") or re.sub(r"\W", "", unit) or unit: Fraction(n) for n, unit in found
+    }
+
+
+def _check_amounts(text: str, gold: Gold) -> None:
+    """Refuse 45 h 1 min for 1 h 45 min."""
+    wanted = _amounts(gold.raw)
+    given = _amounts(text) if len(wanted) > 1 else {}
+    if wanted.keys() == given.keys() and wanted != given:
+        raise Refused(Refusal.DIFFERENT)
+
+
 def _check_units(text: str, cleaned: str, gold: Gold) -> None:
     """Refuse another unit than the gold's, and another thing: 72 m for 72 km, 72 weekends."""
+    if "‰" in gold.raw and "%" in text:
+        raise Refused(Refusal.DIFFERENT)
     percent = "%" in gold.raw
     units = units_of(text) if gold.units or percent else ()
     if units and percent and "%" not in text:
