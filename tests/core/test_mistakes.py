@@ -122,7 +122,10 @@ MISTAKES = [
     ({"max_completion_length": 0}, r"max_completion_length: must be in \[1, inf\)"),
     ({"top_p": 2.0}, r"top_p: must be in \(0, 1\], got 2\."),
     ({"beta": -1.0}, r"beta: must be in \[0, inf\)"),
-    ({"temperature": 0.0}, r"temperature: must be over 0 to train.* Fix: 1\.0"),
+    (
+        {"temperature": 0.0},
+        r"temperature: must be above 0 for training, got 0.* Fix: temperature: 1\.0",
+    ),
     (
         {"num_generations": 1},
         r"num_generations: must be at least 2, got 1,.* Fix: num_generations: 8$",

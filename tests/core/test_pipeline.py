@@ -403,9 +403,7 @@ def test_a_stage_that_fails_passes_its_status_on():
     with pytest.raises(SystemExit) as stopped:
         pipeline._subprocess([sys.executable, "-c", "raise SystemExit(7)"])
     assert stopped.value.code == 7
-    with pytest.raises(
-        RecipeError, match=r"ended by signal 9 \(9 usually means out of memory\)"
-    ):
+    with pytest.raises(RecipeError, match=r"ended by signal 9 \(9 usually means out of memory\)"):
         pipeline._subprocess([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"])
     with pytest.raises(KeyboardInterrupt):
         pipeline._subprocess([sys.executable, "-c", "raise SystemExit(130)"])

@@ -208,8 +208,10 @@ def rewards_differ(recipe: Recipe) -> None:
     """Refuse a reward that is listed twice."""
     names = recipe.script.reward_funcs
     if len(set(names)) < len(names):
-        fix = "list it once and give it reward_weights 2.0"
-        raise RecipeError(f"reward_funcs: lists a reward twice, got {names}. Fix: {fix}")
+        raise RecipeError(
+            f"reward_funcs: lists a reward twice, got {names}. Fix: list it once and give it "
+            "reward_weights 2.0"
+        )
 
 
 def weights_are_numbers(recipe: GRPORecipe | GenerateRecipe) -> None:
@@ -289,8 +291,10 @@ def curriculum_is_evaluated(recipe: GRPORecipe) -> None:
         or training.load_best_model_at_end
         or training.save_strategy == "best"
     ):
-        got = f"and no best checkpoint, got {training.eval_strategy.value}"
-        raise RecipeError(f"curriculum: needs eval_strategy: steps {got}")
+        raise RecipeError(
+            "curriculum: needs eval_strategy: steps and no best checkpoint, got "
+            f"{training.eval_strategy.value}"
+        )
 
 
 def weights_keep_their_precision(recipe: GRPORecipe) -> None:

@@ -248,9 +248,7 @@ def test_an_adapter_that_cannot_be_sent_is_refused(build: Callable, tiny_model: 
     tied.base_model.model.lm_head.base_layer.weight = (
         tied.base_model.model.get_input_embeddings().weight
     )
-    with pytest.raises(
-        RecipeError, match=r"lora_target_modules: vLLM cannot be sent lm_head\.weight"
-    ):
+    with pytest.raises(RecipeError, match=r"lora_target_modules: TRL cannot send lm_head\.weight"):
         build(tied).sync_weights()
     with pytest.raises(RecipeError, match="fsdp_version: 2"):
         build(with_adapters(tiny_model), fsdp=1)

@@ -198,7 +198,10 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_when_there_is_room(
 
         patched.setattr(LogFile, "close", close_full)
         line = refused(path, capsys)
-    assert f"output_dir {run}: cannot be written: No space left on device. Fix: make room" in line
+    assert (
+        f"output_dir {run}: cannot be written: No space left on device. Fix: free some disk space"
+        in line
+    )
     grpo.main([path])
     assert steps(run) == [1, 2, 3, 4, 5, 6] and (run / "model.safetensors").is_file()
 

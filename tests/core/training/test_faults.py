@@ -111,7 +111,7 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(
     assert "stopping after this step, with a checkpoint" in capfd.readouterr().err
     # The step it was in is not one that save_steps would save.
     assert {folder.name for folder in run.glob("checkpoint-*")} == {"checkpoint-4", "checkpoint-5"}
-    assert log_lines(run)[-1] == "stopped at step 5; the same command continues from there"
+    assert log_lines(run)[-1] == "stopped at step 5. The same command resumes from there"
     assert not list(run.glob("*.safetensors")) and "None" not in (run / "README.md").read_text(
         encoding="utf-8"
     )
@@ -221,7 +221,7 @@ def test_without_checkpoints_nothing_is_promised(
     with pytest.raises(SystemExit) as ended:
         grpo.main([path])
     assert ended.value.code == 130
-    assert "without a checkpoint, since save_strategy is 'no'" in capfd.readouterr().err
+    assert "without a checkpoint, because save_strategy is 'no'" in capfd.readouterr().err
     assert not list((tmp_path / "run").glob("checkpoint-*"))
     assert "continues from there" not in log_lines(tmp_path / "run")[-1]
     interrupted("")

@@ -309,7 +309,7 @@ def test_processes_that_would_each_train_alone_are_refused(
     loaded = load_recipe([write_recipe("sft")], "sft")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(
-        RecipeError, match=r"2 were started, and this one sees 1. Fix: .* on CPUs torchrun"
+        RecipeError, match=r"2 started and this one sees 1\. Fix: .* on CPUs use torchrun"
     ):
         check_processes(loaded)
 

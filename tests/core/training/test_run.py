@@ -493,7 +493,8 @@ def test_vllm_that_is_not_installed(
     recipe = loaded(write_recipe("grpo", use_vllm=True, vllm_mode="server"))
     pretend_installed(monkeypatch, absent=("vllm",))
     with pytest.raises(
-        RecipeError, match=r"^\S+tiny\.yaml: use_vllm: vLLM is not installed; .*--use_vllm false"
+        RecipeError,
+        match=r"^\S+tiny\.yaml: use_vllm: vLLM is not installed\. Fix: .*--use_vllm false",
     ) as error:
         check_generation_backend(recipe)
     assert "\n" not in str(error.value)
@@ -508,7 +509,7 @@ def test_vllm_without_a_gpu(
     monkeypatch.setattr(torch.accelerator, "is_available", lambda *args: False)
     path = write_recipe("grpo", use_vllm=True, vllm_mode="colocate", use_cpu=False)
     with pytest.raises(
-        RecipeError, match=r"^\S+tiny\.yaml: use_vllm: no GPU is visible .*--use_vllm false"
+        RecipeError, match=r"^\S+tiny\.yaml: use_vllm: this process sees no GPU.*--use_vllm false"
     ) as error:
         check_generation_backend(
             loaded(path, "--use_vllm", "true")
@@ -556,7 +557,7 @@ def test_a_tracker_that_is_not_installed(
         if tracker == "swanlab"
         else rf"pip install -c constraints.txt -e '.\[{tracker}\]'"
     )
-    with pytest.raises(RecipeError, match=rf"report_to: {tracker} is not installed; {fix}"):
+    with pytest.raises(RecipeError, match=rf"report_to: {tracker} is not installed\. Fix: {fix}"):
         check_trackers(loaded(write_recipe("grpo", report_to=[tracker])))
 
 
@@ -921,7 +922,7 @@ def test_processes_that_the_launcher_did_not_get_are_refused(
     monkeypatch.setenv("R1_RECIPES_PROCESSES", "16")
     with pytest.raises(
         RecipeError,
-        match=r"tiny\.yaml: launched as a run of 16 processes, 1 were started, and this one sees "
+        match=r"tiny\.yaml: expected 16 processes, but 1 started and this one sees "
         r"1. Fix: an accel",
     ):
         check_processes(recipe)

@@ -27,7 +27,7 @@ from r1_recipes.recipe import load_recipe
 from r1_recipes.recipe.engine import GIB
 from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.runs.run_dir import Run
-from r1_recipes.training.run import _say_next
+from r1_recipes.training.run import _say_next, _without_training_keys
 from r1_recipes.training.start import check_encoding, check_precision, say_batch, start
 
 
@@ -172,6 +172,12 @@ def test_next_evaluates_on_training_rows_where_none_are_held_out(
     assert "--dataset_test_split" not in said_next(dataset_test_split="test")
 
 
+def test_next_leaves_out_overrides_that_only_training_reads() -> None:
+    argv = ["a.yaml", "--max_steps", "3", "--learning-rate=1e-5", "--temperature", "0.5", "--beta"]
+    assert _without_training_keys([*argv, "0"]) == ["a.yaml", "--temperature", "0.5"]
+    assert _without_training_keys(["--max_steps=3", "a.yaml"]) == ["a.yaml"]
+
+
 def sized(length: int | None, **keys: Any) -> SimpleNamespace:
     training = {
         "use_vllm": True,
@@ -261,5 +267,5 @@ def test_a_locale_or_a_name_that_the_libraries_cannot_write_is_refused(
         with pytest.raises(RecipeError, match=r"ANSI_X3\.4-1968.*Fix: export PYTHONUTF8=1"):
             check_encoding(recipe)
     recipe.training.output_dir = os.fsdecode(b"run\xff")
-    with pytest.raises(RecipeError, match=r"output_dir: .*must be a name in UTF-8"):
+    with pytest.raises(RecipeError, match=r"output_dir: must be printable text in UTF-8"):
         check_encoding(recipe)
