@@ -47,7 +47,7 @@ _LAUNCHER = (
 
 
 class VLLMBackend:
-    """vLLM's engine, one per process.
+    """One engine of vLLM per process.
 
     Every completion is a separate request, so a row is handed over as soon as it is complete.
     """

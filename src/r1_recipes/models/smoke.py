@@ -1,4 +1,4 @@
-"""``--smoke``: run one step of a recipe on a few rows with a tiny random model.
+"""Run one step of a recipe on a few rows with a tiny random model, for ``--smoke``.
 
 It proves that the keys fit together.
 """
