@@ -132,7 +132,10 @@ def test_a_second_call_generates_nothing(recipe, tmp_path, monkeypatch):
         ({"max_completion_length": 9}, "max_completion_length: 8 then, 9 now"),
         ({"top_p": 0.9}, "top_p: None then, 0.9 now"),
         ({"prefill": "<think>"}, "prefill: None then, '<think>' now"),
-        ({"few_shot": [{"question": "1?", "reasoning": "1", "answer": "1"}]}, "few_shot was None"),
+        (
+            {"few_shot": [{"question": "1?", "reasoning": "1", "answer": "1"}]},
+            "few_shot: None then",
+        ),
     ],
 )
 def test_stored_completions_of_another_question_are_refused(
@@ -155,7 +158,7 @@ def test_a_refused_call_leaves_the_run_as_it_was(recipe, tmp_path):
     ] == before
 
 
-def test_other_weights_or_golds_under_the_same_name_are_noticed(
+def test_other_weights_or_reference_answers_under_the_same_name_are_noticed(
     recipe, tmp_path, tiny_model, sums, capsys
 ):
     import shutil
@@ -310,7 +313,7 @@ def test_a_server_that_fails_hangs_and_cuts_loses_nothing(
     assert texts(tmp_path / "run") == expected
 
 
-def test_a_row_that_fails_for_good_is_kept_with_its_error_and_asked_again_on_request(
+def test_a_failed_row_is_stored_with_its_error_and_tried_again_on_request(
     recipe, tmp_path, monkeypatch, quick_retries, caplog
 ):
     broken = True
@@ -503,7 +506,7 @@ def test_a_recipe_that_cannot_work_is_refused_by_name(
     assert stopped.value.code == 2 and message in capsys.readouterr().err
 
 
-def test_a_judge_that_sees_the_gold_selects(recipe, tmp_path, monkeypatch, offline):
+def test_a_judge_that_sees_the_reference_answer_selects(recipe, tmp_path, monkeypatch, offline):
     """DeepSeek-R1, section 2.3.3: ground truth and prediction go to a model, which says what is
     right.
     """

@@ -486,7 +486,7 @@ def test_files_named_as_libraries_hide_none_of_them(
     )
 
 
-def test_a_python_without_the_libraries_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_python_without_the_libraries_gets_one_line(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "empty"], check=True)
     for module in ("r1_recipes", "r1_recipes.grpo"):
         done = _package(module, python=str(tmp_path / "empty" / "bin" / "python"))
@@ -507,7 +507,7 @@ def test_every_command_is_listed() -> None:
     assert found == set(commands())
 
 
-def test_a_reward_of_one_s_own_is_tried_on_the_rows_of_its_task(sums: Path) -> None:
+def test_a_user_s_reward_is_tested_on_the_rows_of_its_task(sums: Path) -> None:
     from datasets import Dataset
 
     from r1_recipes.prompts import FORMATS

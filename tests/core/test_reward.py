@@ -100,7 +100,7 @@ def test_what_a_run_leaves_is_an_entry_of_reward_models(
 
 
 @pytest.mark.usefixtures("offline")
-def test_a_stopped_run_goes_on(recipe: Callable[..., str], tmp_path: Path) -> None:
+def test_a_stopped_run_resumes(recipe: Callable[..., str], tmp_path: Path) -> None:
     reward.main([recipe(max_steps=4)])
     reward.main([recipe(max_steps=6)])
     assert [entry["step"] for entry in metrics(tmp_path / "run")] == [1, 2, 3, 4, 5, 6]

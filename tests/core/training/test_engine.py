@@ -255,7 +255,7 @@ def test_an_adapter_that_cannot_be_sent_is_refused(build: Callable, tiny_model: 
 
 
 @pytest.mark.parametrize(("asked", "given"), [(8192, MAX_SEQUENCES), (16, 16)])
-def test_vllm_is_asked_for_a_bounded_batch(
+def test_vllm_gets_a_bounded_batch(
     build: Callable, tiny_model: Path, asked: int, given: int
 ) -> None:
     options = build(base_model(tiny_model), max_num_seqs=asked).llm.options

@@ -92,7 +92,7 @@ def unfinished(run: Path) -> None:
     ],
     ids=["epochs", "accumulation", "unfrozen", "lora"],
 )
-def test_ctrl_c_saves_and_the_same_command_goes_on(
+def test_ctrl_c_saves_and_the_same_command_resumes(
     write_recipe: Callable[..., str],
     tmp_path: Path,
     interrupted: Callable[[str], None],
@@ -161,7 +161,7 @@ def test_completions_that_are_used_twice_are_drawn_again_after_a_stop(
 
 
 @pytest.mark.parametrize("step", [3, 6])
-def test_sft_goes_on_as_if_never_stopped(
+def test_sft_resumes_as_if_never_stopped(
     write_recipe: Callable[..., str], tmp_path: Path, step: int
 ) -> None:
     path = write_recipe("sft", max_steps=8, save_steps=step)  # two steps an epoch

@@ -56,7 +56,7 @@ def test_bf16_on_a_gpu_without_it(
         check_precision(recipe)
 
 
-def test_a_start_without_a_launcher_uses_one_gpu_and_says_so(
+def test_a_start_without_a_launcher_uses_one_gpu_with_a_message(
     write_recipe: Callable[..., str],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -80,7 +80,7 @@ def test_a_start_without_a_launcher_uses_one_gpu_and_says_so(
     assert sum("CUDA_VISIBLE_DEVICES=2" in line for line in caplog.messages) == 1
 
 
-def test_the_gpu_is_chosen_before_code_of_one_s_own_is_imported(
+def test_the_gpu_is_chosen_before_user_code_is_imported(
     write_recipe: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A module may ask torch for its devices, which initialises CUDA."""
@@ -113,7 +113,7 @@ def test_a_device_map_keeps_all_gpus(
     assert os.environ["CUDA_VISIBLE_DEVICES"] == ("2,3" if spread else "2")
 
 
-def test_several_processes_are_told_what_a_step_is(
+def test_several_processes_log_the_size_of_a_step(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -145,7 +145,7 @@ def said_next(
     return say
 
 
-def test_next_evaluates_with_vllm_where_it_is(
+def test_next_evaluates_with_vllm_if_it_is_installed(
     said_next: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     assert "--backend" not in said_next() and f"--output {tmp_path}/run/evaluation" in said_next()

@@ -367,7 +367,7 @@ def refused(method: str, path: str, *overrides: str, capsys: pytest.CaptureFixtu
     return line
 
 
-def test_a_finished_run_is_left_as_it_is(
+def test_a_finished_run_is_not_changed(
     write_recipe: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     path = write_recipe("grpo", max_steps=4, save_steps=3)
@@ -759,7 +759,7 @@ def test_going_on_says_what_has_changed_and_refuses_another_batch(
     assert [entry["step"] for entry in metrics(run) if "loss" in entry] == [1, 2, 3, 4]
 
 
-def test_a_checkpoint_of_weights_alone_is_no_point_to_go_on_from(
+def test_a_run_cannot_resume_from_a_checkpoint_with_only_weights(
     write_recipe: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     sft.main([write_recipe("sft", max_steps=2, save_only_model=True)])
