@@ -152,7 +152,9 @@ def nothing_is_trained(recipe: GenerateRecipe | EvaluateRecipe) -> None:
     """Refuse keys that only training reads."""
     idle = [key for key in _TRAINING_KEYS if namespace_value(recipe, key)]
     if idle:
-        raise RecipeError(f"{', '.join(idle)}: no effect on generation. Fix: remove")
+        raise RecipeError(
+            f"{', '.join(idle)}: no effect on generation. Fix: remove from the recipe"
+        )
 
 
 def keep_fits(recipe: GenerateRecipe) -> None:
