@@ -114,7 +114,7 @@ def test_the_limits_of_verification_are_those_of_the_code():
     text = (REPOSITORY / "docs" / "verification.md").read_text(encoding="utf-8")
     limits = [
         f"{pool.QUICK_SECONDS:g} s of its",
-        f"{pool.TASK_SECONDS:g} s a worker",
+        f"{pool.TASK_SECONDS:g} s per worker",
         f"{worker.MEMORY_BYTES >> 30} GB of address space",
     ]
     limits += [

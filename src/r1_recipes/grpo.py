@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from r1_recipes import verification
+from r1_recipes.common import extras
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.metrics.scores import compares_with_gold
 from r1_recipes.models.agent import agent
@@ -27,7 +28,7 @@ def build_trainer(
     recipe: GRPORecipe, fmt: ResponseFormat, tokenizer: Any, arguments: dict[str, Any]
 ) -> Any:
     """Return TRL's GRPO trainer with the recipe's rewards, each on the rows of its tasks."""
-    from r1_recipes.training.trainer import CurriculumGRPOTrainer, RecipeGRPOTrainer  # heavy
+    from r1_recipes.training.trainer import RecipeGRPOTrainer  # heavy
 
     script = recipe.script
     rewards = get_reward_funcs(script.reward_funcs, fmt, **recipe.reward_params)
@@ -51,8 +52,13 @@ def build_trainer(
             "tools": tools,
             "environment_factory": environments.get(None, environments) or None,
         }
-    trainer = CurriculumGRPOTrainer if script.curriculum and not script.smoke else RecipeGRPOTrainer
-    return trainer(script=script, reward_funcs=rewards, **arguments)
+    trainer_class = RecipeGRPOTrainer
+    if script.dynamic_sampling is not None:
+        part = extras.needed("dynamic_sampling", "dynamic_sampling")
+        trainer_class = part.DynamicSamplingGRPOTrainer
+    elif script.curriculum and not script.smoke:
+        trainer_class = extras.needed("curriculum", "curriculum").CurriculumGRPOTrainer
+    return trainer_class(script=script, reward_funcs=rewards, **arguments)
 
 
 def _check_golds(recipe: GRPORecipe, rewards: Sequence[Callable], rows: Any) -> None:

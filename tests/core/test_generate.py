@@ -210,7 +210,8 @@ def test_rows_that_cannot_be_used_are_named_in_the_log_of_a_run_as_users_start_i
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     for text in (done.stderr, (tmp_path / "run" / "run.log").read_text()):
         assert (
-            "8 of 9 rows kept; 1 dropped: no '#### gold' in column 'answer' (first: row 8)" in text
+            "8 of 9 rows kept; 1 dropped: no '#### NUMBER' in column 'answer' (first: row 8)"
+            in text
         )
 
 

@@ -167,8 +167,8 @@ MISTAKES = [
         {"mapper": "prompt_solution", "prompt_column": "qestion", "solution_column": "answer"},
         r"'qestion'.* Fix: prompt_column: question$",
     ),
-    ({"dataset_train_split": "trian"}, r"'trian'.*it has 'train'.*Did you mean 'train'"),
-    ({"dataset_train_split": "trian[:-2]"}, r"'trian'.*it has 'train'"),
+    ({"dataset_train_split": "trian"}, r"'trian'.*which has 'train'.*Did you mean 'train'"),
+    ({"dataset_train_split": "trian[:-2]"}, r"'trian'.*which has 'train'"),
     ({"push_to_hub": True}, r"push_to_hub: .* Fix: .*--push_to_hub false"),
     ({"reward_funcs": [f"{OWN}:rises"]}, r"Did you mean 'raises'"),
     (
@@ -221,7 +221,7 @@ MISTAKES = [
     ),
     (
         {"mapper": f"{OWN}:Leaves"},
-        rf"no row is left: .*mapper 'Leaves' fails with SystemExit {_line(Leaves.__call__, 1)}",
+        rf"all rows were dropped: .*mapper 'Leaves' fails with SystemExit {_line(Leaves.__call__, 1)}",
     ),
     (
         {"mapper": f"{OWN}:NotHere"},
@@ -339,9 +339,9 @@ MISTAKES = [
     ),
     (
         {"prompt_template": "{quest}"},
-        r"prompt_template: needs \{question\} where the question goes",
+        r"prompt_template: must contain \{question\}, ",
     ),
-    ({"max_prompt_tokens": 3}, r"no row is left.*prompt over max_prompt_tokens 3"),
+    ({"max_prompt_tokens": 3}, r"all rows were dropped.*prompt over max_prompt_tokens 3"),
     ({"report_to": "wanb"}, r"report_to: unknown tracker 'wanb'\. Did you mean 'wandb'"),
     ({"number_locale": "fr"}, r"number_locale: must be one of en, de, got 'fr'"),
 ]
@@ -535,6 +535,6 @@ def test_a_user_s_reward_is_tested_on_the_rows_of_its_task(sums: Path) -> None:
         None,
     )
     assert seen == ["b"] * 4
-    with pytest.raises(RecipeError, match="which no reward judges"):
+    with pytest.raises(RecipeError, match="row 0 has task 'a'"):
         (narrower,) = route([own], ["x:own"], {"b": ["x:own"]}, "level")
         try_own_rewards(["x:own"], [narrower], rows, FORMATS["think_answer"], None)

@@ -336,7 +336,7 @@ def test_a_grpo_stage_that_preflight_advises_against_is_not_begun(
     ]
     said = capfd.readouterr()
     assert (
-        "4 of 4 groups (100%) have no spread, 4 of them all 0: GRPO has nothing to compare"
+        "4 of 4 groups (100%) have no spread, 4 of them all 0, so GRPO has nothing to compare"
         in said.out
     )
     assert "Do not start this run: 1 error" in said.out

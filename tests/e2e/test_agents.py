@@ -75,7 +75,5 @@ def test_preflight_plays_an_episode_by_hand(folder):
     done = subprocess.run(
         words, cwd=folder, env=environment, capture_output=True, text=True, timeout=300
     )
-    assert (
-        "An episode played by hand, each tool called once; the environment pays 0:" in done.stdout
-    )
+    assert "An episode without a model, which calls each tool once; reward 0:" in done.stdout
     assert "[tool guess]" in done.stdout and "contract.tools" in done.stdout

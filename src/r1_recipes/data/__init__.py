@@ -1,5 +1,6 @@
-"""Rows in, conversations out: ``load_dataset`` gives the trainers what they take. Importing this
-imports no torch.
+"""Load data sets, map their rows and render them as the columns that trainers take.
+
+Importing this package does not import torch.
 """
 
 from r1_recipes.data.load import LoadReport, load_dataset

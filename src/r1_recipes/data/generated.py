@@ -1,6 +1,4 @@
-"""What data sets share that are drawn instead of read: distinct rows of ``train`` and ``test``, and
-the checks of their keys.
-"""
+"""Draw the distinct rows of a generated data set, and check its keys."""
 
 from __future__ import annotations
 
@@ -13,14 +11,14 @@ from r1_recipes.common.errors import RecipeError, nearest
 if TYPE_CHECKING:
     from datasets import Dataset
 
-# Rows that were drawn, each after what makes it the same as another.
+# Drawn rows, each with the key that identifies it. Rows with equal keys are duplicates.
 Draws = Iterable[tuple[Hashable, dict[str, Any]]]
 
 
 def distinct_rows(
     draw: Callable[[dict[str, Any]], Draws], split: str, config: dict[str, Any], what: str
 ) -> Dataset:
-    """Take the first distinct rows of a split; those of ``train`` are none of ``test``."""
+    """Return the first distinct rows of a split. No row of ``train`` is in ``test``."""
     from datasets import Dataset  # heavy
 
     rows: dict[Hashable, dict[str, Any]] = {}
@@ -37,18 +35,18 @@ def distinct_rows(
                 break
         else:
             raise RecipeError(
-                f"task_config: {part}: only {len(rows)} distinct {what}, not {size}. Fix: a "
-                f"smaller size, or a wider task"
+                f"task_config: {part}: size: there are only {len(rows)} distinct {what}, "
+                f"not {size}. Fix: a smaller size, or a task with more variants"
             )
         if part == split:
-            drawn = list(rows.values())  # of which one may have a key that another lacks
+            drawn = list(rows.values())  # Rows may have different keys.
             columns = {key: [row.get(key) for row in drawn] for key in dict.fromkeys(chain(*drawn))}
             return Dataset.from_dict(columns, on_mixed_types="use_json")
-    raise RecipeError(f"split {split!r}: there are 'train' and 'test' {what}")
+    raise RecipeError(f"split {split!r}: {what} have only the splits 'train' and 'test'")
 
 
 def nearest_key(given: Iterable[str], known: Collection[str]) -> str:
-    """Which key somebody may have meant who gave one that is not known."""
+    """Return a hint for the first misspelt key, or "" if no given key resembles a known one."""
     near = [
         close[0] for key in map(str, given) if key not in known and (close := nearest(key, known))
     ]
@@ -56,8 +54,9 @@ def nearest_key(given: Iterable[str], known: Collection[str]) -> str:
 
 
 def whole_number(value: Any, least: int, key: str, hint: str = "") -> int:
+    """Return ``value``, or raise if it is not a whole number of at least ``least``."""
     if not isinstance(value, int) or value < least:
         raise RecipeError(
-            f"task_config: {key}: must be a whole number from {least}, got {value!r}.{hint}"
+            f"task_config: {key}: must be a whole number, at least {least}, got {value!r}.{hint}"
         )
     return value

@@ -1,4 +1,4 @@
-"""A recipe's data keys -> the dataset that its trainer takes."""
+"""Turn a recipe's data keys into the dataset that its trainer takes."""
 
 from __future__ import annotations
 
@@ -22,23 +22,26 @@ __all__ = ["LoadReport", "build_prompt", "drop_overlap", "load_dataset"]
 
 logger = logging.getLogger(__name__)
 
-# Columns that trainers and reward calls use themselves; a source column of that name would collide.
+# Columns that trainers and reward calls use. A source column with one of these names would collide.
 _RESERVED = {"prompt", "prompts", "completion", "completions", "completion_ids", "messages"}
 _RESERVED |= {"solution", "scorer", "question", "reasoning", "chosen", "rejected", "log_metric"}
 _RESERVED |= {"image", "images", "environment", "environments", "trainer_state", "log_extra"}
-_NO_TEST_SPLIT = "dataset_mixture: evaluation is on, but test_split_size is not set"
-# Columns that SFTTrainer hands to the chat template.
+_NO_TEST_SPLIT = (
+    "dataset_mixture: test_split_size: must be set, because evaluation needs a test split. "
+    "Fix: test_split_size: 128"
+)
+# Columns that SFTTrainer passes to the chat template.
 _TEMPLATE_COLUMNS = ("chat_template_kwargs", "tools")
 COLUMN_KEYS = ("prompt_column", "solution_column", "reasoning_column")
-# Mappers whose columns these keys name.
+# Mappers that read their column names from COLUMN_KEYS.
 COLUMNS_BY_KEYS = ("auto", "math", "prompt_solution", "verifiable_code")
 
 
 @dataclass(frozen=True)
 class Part:
-    """One dataset; ``task`` is its rows' constant column of that name.
+    """One dataset of a mixture. ``task`` fills a column of that name in all its rows.
 
-    What it does not say is as the recipe's own keys say.
+    A key that is not set has the value of the recipe's key.
     """
 
     id: str
@@ -48,7 +51,7 @@ class Part:
     columns: tuple[str, ...] | None = None
     test_split: str | None = None
     weight: float = limited(lambda value: 0 < value <= 1, "the share of its rows, in (0, 1]", 1.0)
-    first: bool = False  # the share is of the first rows, not drawn
+    first: bool = False  # Take the first rows instead of random ones.
     mapper: str | None = None
     mapper_config: dict[str, Any] | None = None
     task: str | None = None
@@ -56,7 +59,7 @@ class Part:
     task_config: dict[str, Any] | None = None
 
     def load(self, args: Any, seed: int, where: str) -> tuple[Dataset, Sequence[int] | None]:
-        """Return its share of rows, and where each stands in the source (``None``: in order)."""
+        """Return this dataset's share of rows, and their indices in the source (None: in order)."""
         import numpy  # heavy
 
         rows = load_rows(
@@ -84,10 +87,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Mixture:
-    """The parts, the seed of the one shuffle, and what of it is the test split.
+    """The datasets of a mixture, the seed of its shuffle, and the size of its test split.
 
-    That is a share below 1, or a number of rows. TRL's ``get_dataset`` concatenates the sources as
-    they are, so it cannot take a part with a mapper, a task or an instruction of its own.
+    ``test_split_size`` is a share below 1, or a number of rows. TRL's ``get_dataset`` concatenates
+    the sources unchanged, so it cannot give each dataset a mapper, a task or an instruction.
     """
 
     datasets: tuple[Part, ...]
@@ -95,16 +98,17 @@ class Mixture:
     test_split_size: float | None = None
 
     def of(self, split: str) -> Mixture:
-        """Return the mixture of this split: for ``"test"`` the parts' own, if all have one."""
+        """Return the mixture of a split: for "test" the datasets' test splits, if all have one."""
         if split != "test" or not all(part.test_split for part in self.datasets):
             return self
         parts = [replace(part, split=part.test_split or "", weight=1.0) for part in self.datasets]
         return replace(self, datasets=tuple(parts))
 
     def combine(self, parts: list[Dataset], with_tasks: bool) -> Dataset:
-        """Shuffle the parts' mapped rows.
+        """Concatenate and shuffle the mapped rows of all datasets.
 
-        ``with_tasks``: if any has a task, all get a column ``task``, the part's or the row's own.
+        ``with_tasks``: if any dataset has tasks, all rows get a column ``task``. The task of the
+        dataset overrides the task of a row.
         """
         from datasets import concatenate_datasets  # heavy
 
@@ -113,12 +117,12 @@ class Mixture:
             parts = [_with_task(rows, task) for rows, task in zip(parts, tasks, strict=True)]
         try:
             return concatenate_datasets(parts).shuffle(seed=self.seed)
-        except ValueError as error:  # datasets names the column and its types
-            fault = f"the datasets' columns do not agree: {error}"
-            raise RecipeError(f"dataset_mixture: {fault}") from error
+        except ValueError as error:  # The message of datasets names the column and its types.
+            cause = f"the datasets have different types in one column: {error}"
+            raise RecipeError(f"dataset_mixture: {cause}") from error
 
     def cut(self, rows: Dataset, split: str) -> Dataset:
-        """Cut the test split, the first of the shuffled rows, from the training split."""
+        """Return the rows of one split. The first shuffled rows are the test split."""
         if all(part.test_split for part in self.datasets):
             return rows
         size = self.test_split_size
@@ -128,8 +132,9 @@ class Mixture:
             return rows
         count = round(size * len(rows)) if size < 1 else int(size)
         if not 0 < count < len(rows):
-            sides = f"leaves no rows on one side of {len(rows)}"
-            raise RecipeError(f"dataset_mixture: test_split_size {size!r} {sides}")
+            effect = f"leaves either the training or the test split of {len(rows)} rows empty"
+            fix = f"a number between 1 and {len(rows) - 1}, or a share below 1"
+            raise RecipeError(f"dataset_mixture: test_split_size {size!r} {effect}. Fix: {fix}")
         return rows.select(range(count) if split == "test" else range(count, len(rows)))
 
 
@@ -150,22 +155,37 @@ def load_dataset(
     tokenizer: Any = None,
     rows: Dataset | Sequence[Dataset] | None = None,
 ) -> tuple[Dataset, LoadReport]:
-    """Load, map, select and render one split, in source order (a mixture: shuffled by its seed).
+    """Load, map, select and render one split.
 
-    ``prompt`` is messages, the instruction first and the question last. ``method`` says what else
-    rows have:
+    Rows keep the order of the source. The rows of a mixture are shuffled with its seed. Every row
+    has ``prompt``, a list of messages with the instruction first and the question last. The other
+    columns depend on ``method``:
 
-    - ``"grpo"``: ``solution`` (text, if the source has it) and the task's columns;
+    - ``"grpo"``: ``solution`` (text, if the source has it) and the columns of the task;
     - ``"generate"``: the same, ``question`` and every other field of the mapped row;
     - ``"sft"``: ``completion``, one assistant message; ``mapper: auto`` takes whole conversations;
     - ``"reward"``: ``chosen`` and ``rejected``, one assistant message each;
-    - ``"distill"``: nothing.
+    - ``"distill"``: none.
 
-    ``rows`` are source rows to use instead of loading them; for a mixture, one dataset a part.
+    Args:
+        args: The typed keys of a recipe.
+        fmt: The response format that prompts ask for and targets are written in.
+        method: The trainer or command that takes the rows.
+        split: ``"train"`` or ``"test"``.
+        tokenizer: Needed for limits in tokens and for rows with calls of tools.
+        rows: Source rows to use instead of loading them; for a mixture, one dataset per part.
+
+    Returns:
+        The dataset, and a report of the rows that were kept and dropped.
+
+    Raises:
+        RecipeError: A key cannot be used with this data, or all rows were dropped.
     """
     if args.prompt_template is not None and "{question}" not in args.prompt_template:
-        found = f"found {args.prompt_template!r}"
-        raise RecipeError(f"prompt_template: needs {{question}} where the question goes; {found}")
+        raise RecipeError(
+            f"prompt_template: must contain {{question}}, which the question replaces, "
+            f"got {args.prompt_template!r}"
+        )
     limit = args.max_samples if split == "train" else args.max_eval_samples
     report = LoadReport()
     if args.dataset_mixture:
@@ -178,7 +198,7 @@ def load_dataset(
         source = part.load(args, 0, "")[0] if rows is None else rows
         dataset = _row_mapper(args, fmt, method, tokenizer, report, part, source)(source, limit)
     if not len(dataset):
-        raise RecipeError(f"dataset {name}, split {split!r}: no row is left: {report}")
+        raise RecipeError(f"dataset {name}, split {split!r}: all rows were dropped: {report}")
     if limit is not None and len(dataset) > limit:
         dataset = dataset.select(range(limit))
     if isinstance(args.environment, dict) and method in ("grpo", "generate"):
@@ -196,7 +216,7 @@ def _load_mixture(
     given: Any,
     report: LoadReport,
 ) -> Dataset:
-    """Return the mapped rows of a mixture's parts, shuffled; given rows have no test split."""
+    """Return the shuffled mapped rows of a mixture. ``given`` rows are not split any further."""
     mixture = from_mapping(Mixture, args.dataset_mixture, "dataset_mixture").of(split)
     mapped = []
     for number, part in enumerate(mixture.datasets):
@@ -206,7 +226,7 @@ def _load_mixture(
         mapped.append(replace(row_mapper, where=f"{part.id}: ", places=places)(source))
         if not len(mapped[-1]):
             where = f"{where} ({part.id}, weight {part.weight})"
-            raise RecipeError(f"{where}: no row is left: {report}")
+            raise RecipeError(f"{where}: all rows were dropped: {report}")
     dataset = mixture.combine(mapped, with_tasks=method != "distill")
     return dataset if given else mixture.cut(dataset, split)
 
@@ -220,7 +240,7 @@ def _row_mapper(
     part: Part,
     rows: Dataset,
 ) -> RowMapper:
-    """Return what maps the rows of a part, with the instruction that is meant for them."""
+    """Return the mapper of a dataset's rows, with the instruction that its prompts start with."""
     mapper, takes_instruction = _choose_mapper(args, method, part, rows.column_names)
     system_prompt, few_shot = part.system_prompt, args.few_shot
     if system_prompt is None and not takes_instruction:
@@ -241,17 +261,17 @@ def _choose_mapper(
     part: Part,
     columns: list[str],
 ) -> tuple[Mapper, bool]:
-    """Return the mapper of a part, and whether its rows take the recipe's own instruction.
+    """Return the mapper of a dataset, and whether its rows take the recipe's instruction.
 
-    That is for questions: conversations that are taken as they are, and pairs, go without it.
+    Questions take the instruction. Preference pairs and unchanged conversations do not.
     """
     name = part.mapper or args.mapper
-    if name == "auto" and part.id.startswith("environment:"):  # its other columns may be any
+    if name == "auto" and part.id.startswith("environment:"):  # Its other columns are arbitrary.
         name = "environment"
     whole = conversation_mapper(columns) if name == "auto" and method == "sft" else None
     if whole is not None:
         names = ", ".join(whole.columns)
-        logger.info("%s: conversations are taken as they are (%s)", part.id, names)
+        logger.info("%s: conversations are used unchanged (%s)", part.id, names)
         return whole, False
     named = {}
     if name in COLUMNS_BY_KEYS:
@@ -261,8 +281,8 @@ def _choose_mapper(
     if absent := mapper.missing(columns):
         raise _no_columns(mapper, absent, columns, part.id, named)
     if mapper.images and method != "grpo":
-        fault = f"gives pictures, which {method} does not take; grpo does"
-        raise RecipeError(f"dataset {part.id}: mapper {mapper.name!r} {fault}")
+        cause = f"gives pictures, which {method} does not support. Fix: train with grpo"
+        raise RecipeError(f"dataset {part.id}: mapper {mapper.name!r} {cause}")
     return mapper, method != "reward"
 
 
@@ -273,7 +293,7 @@ def _no_columns(
     source: str,
     named: dict[str, str | None],
 ) -> RecipeError:
-    """Return the error for a source without a column; ``named`` are the keys that name columns."""
+    """Return the error for missing columns. ``named`` maps recipe keys to the columns they name."""
     fixes = []
     for key, column in named.items():
         close = nearest(column, columns) if column in absent else []
@@ -282,7 +302,7 @@ def _no_columns(
     fix = f". Fix: {', '.join(fixes)}" if fixes else ""
     return RecipeError(
         f"dataset {source}: mapper {mapper.name!r} needs column {', '.join(map(repr, absent))}; "
-        f"the columns there are: {', '.join(columns)}{fix}"
+        f"the source has the columns {', '.join(columns)}{fix}"
     )
 
 
@@ -291,22 +311,23 @@ def _check_environments(dataset: Dataset, environments: dict[str, Any]) -> None:
     for row, name in enumerate(names):
         if name not in environments:
             allowed = ", ".join(map(str, environments))
-            fault = f"column 'environment' must be one of {allowed}, got {name!r}"
-            raise RecipeError(f"environment: row {row}: {fault}")
+            cause = f"column 'environment' must be one of {allowed}, got {name!r}"
+            raise RecipeError(f"environment: row {row}: {cause}")
 
 
 def _extra_columns(args: Any, method: str, columns: list[str], source: str) -> list[str]:
-    """Return the source columns that go on to the rewards, or to the chat template.
+    """Return the source columns that the rewards or the chat template get.
 
-    A mixture keeps those that it is told to: the types of its datasets may not agree.
+    A mixture keeps only the columns in ``keep_columns``, because its datasets may have different
+    types in the same column.
     """
     for column in args.keep_columns or ():
         if column not in columns:
             unknown = unknown_name("column", column, columns)
             raise RecipeError(f"keep_columns: dataset {source}: {unknown}")
         if column in _RESERVED:
-            fault = "is a name that trainers and rewards use themselves; rename it in the data"
-            raise RecipeError(f"keep_columns: {column!r} {fault}")
+            cause = "is a name that trainers and rewards use. Fix: rename the column in your data"
+            raise RecipeError(f"keep_columns: {column!r} {cause}")
     if method == "distill":
         return []
     if args.keep_columns is not None:
@@ -319,28 +340,29 @@ def _extra_columns(args: Any, method: str, columns: list[str], source: str) -> l
 
 
 def drop_overlap(train: Dataset, held_out: Dataset) -> tuple[Dataset, int]:
-    """Return training rows that ask nothing that ``held_out`` asks, and how many do.
+    """Remove training rows whose question is in ``held_out``, ignoring white space.
 
-    A row asks what the user's messages say, white space aside.
+    Returns:
+        The rows left, and the number of rows removed.
     """
-    seen = set(map(asked, identities(held_out)))
-    keep = [index for index, row in enumerate(identities(train)) if asked(row) not in seen]
+    seen = set(map(question_key, identities(held_out)))
+    keep = [index for index, row in enumerate(identities(train)) if question_key(row) not in seen]
     return (train.select(keep) if len(keep) < len(train) else train), len(train) - len(keep)
 
 
 def identities(rows: Dataset) -> Iterable[Any]:
-    """Return what tells rows apart: the prompt, or the whole row if an environment plays it.
+    """Return what identifies each row: its prompt, or the whole row if an environment plays it.
 
-    Games may share one question.
+    Rows of an environment may share a question and still differ.
     """
-    # Other rows' columns may be heavy, and reading a row decodes all that are there.
+    # Reading a row decodes all its columns, which may be large, so read only the prompts.
     return rows if "environment" in rows.column_names else rows["prompt"]
 
 
-def asked(identity: Any) -> str:
-    """Return what a row asks, white space aside; rows that ask the same are one question."""
+def question_key(identity: Any) -> str:
+    """Return a row's question with white space normalized. Equal texts are the same question."""
     if isinstance(identity, dict):
         return str(identity)
-    # Every question: that the last one is "go on" in both does not make two conversations one.
+    # Compare all user messages: two conversations may end in the same "go on" and still differ.
     questions = [message["content"] for message in identity if message["role"] == "user"]
     return "\n".join(" ".join(question.split()) for question in questions)

@@ -1,4 +1,4 @@
-"""Every row of a dataset through its mapper; mapped rows -> the trainers' columns."""
+"""Map every row of a dataset, and render mapped rows as the trainers' columns."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Fields of a mapped row that become no column.
+# Fields of a mapped row that do not become columns.
 _NO_COLUMN = {
     "grpo": {"question", "reasoning", "response", "rejected", "messages", "well_formed"},
     "generate": {"rejected", "messages", "well_formed"},
 }
 _SLOT = re.compile(r"\{([^{}\n]+)\}")
-_BATCH = 1000  # rows mapped, rendered and written at once
-_PICTURES = 4  # rows with a picture each, which is decoded until the batch is written
+_BATCH = 1000  # Rows mapped, rendered and written together.
+_PICTURES = 4  # Rows per batch with pictures: decoded pictures stay in memory until it is written.
 
 
 def build_prompt(
@@ -39,12 +39,12 @@ def build_prompt(
     fmt: ResponseFormat,
     few_shot: list[dict[str, str]] | None = None,
 ) -> list[Message]:
-    """Return the conversation that the model answers: instruction, worked examples, question."""
+    """Return the prompt: the instruction, the worked examples and the question as messages."""
     messages = [{"role": "system", "content": fmt.system_prompt}] if fmt.system_prompt else []
     for number, example in enumerate(few_shot or [], start=1):
         if not isinstance(example, dict) or set(example) != {"question", "reasoning", "answer"}:
-            needs = f"few_shot: entry {number} needs question, reasoning and answer"
-            raise RecipeError(f"{needs}, found {example!r}")
+            needs = f"few_shot: entry {number}: must have question, reasoning and answer"
+            raise RecipeError(f"{needs}, got {example!r}")
         try:
             worked = fmt.render(str(example["reasoning"]), str(example["answer"]))
         except ValueError as error:
@@ -56,7 +56,7 @@ def build_prompt(
 
 @dataclass(frozen=True)
 class Renderer:
-    """Writes the rows of one dataset; ``fmt`` has the dataset's own instruction."""
+    """Renders the mapped rows of one dataset. ``fmt`` has the instruction of that dataset."""
 
     args: Any
     fmt: ResponseFormat
@@ -68,7 +68,7 @@ class Renderer:
     def __call__(self, row: dict[str, Any], mapped: MappedRow) -> dict[str, Any]:
         """Return the trainer's columns of one row, or raise :class:`SkipRow`."""
         if "turns" in mapped:
-            return self._whole(mapped)
+            return self._conversation(mapped)
         prompt = self._prompt(row, mapped)
         if self.method == "sft":
             return {"prompt": prompt, **self._completion(mapped)}
@@ -86,40 +86,42 @@ class Renderer:
         question, history = mapped["question"], mapped.get("messages") or []
         earlier = [message for message in history if message["role"] != "system"]
         if self.args.prompt_template is not None:
-            question = _filled(self.args.prompt_template, {**row, **mapped})
+            question = _fill(self.args.prompt_template, {**row, **mapped})
         elif earlier:
             question = earlier[-1]["content"]
         *opening, last = build_prompt(question, self.fmt, self.few_shot)
-        if not self.fmt.system_prompt:  # the row's own instruction stands
+        if not self.fmt.system_prompt:  # The row keeps its instruction.
             opening = [*(message for message in history if message["role"] == "system"), *opening]
         return [*opening, *earlier[:-1], last]
 
     def _completion(self, mapped: MappedRow) -> dict[str, Any]:
-        """Return the SFT target of a row, with the columns that go beside it."""
+        """Return the SFT target of a row, and the columns that SFT needs with it."""
         if "rejected" in mapped:
-            raise SkipRow("a preference pair, which python -m r1_recipes.reward takes")
+            raise SkipRow("a preference pair. Fix: train on it with python -m r1_recipes.reward")
         fmt, response = self.fmt, mapped.get("response")
         well_formed = mapped.get("well_formed", True)
         target = _target(mapped, fmt) if response is None else _response(response, well_formed, fmt)
-        completion = [message for call in mapped.get("calls") or () for message in _called(call)]
+        completion = [
+            message for call in mapped.get("calls") or () for message in _tool_messages(call)
+        ]
         completion.append({"role": "assistant", "content": target})
         columns: dict[str, Any] = {"completion": completion}
         if self.tools:
-            columns["tools"] = self.tools  # as TRL's SFT reads them
+            columns["tools"] = self.tools  # SFTTrainer reads this column.
         if "task" in mapped:
             columns["task"] = mapped["task"]
         return columns
 
-    def _whole(self, mapped: MappedRow) -> dict[str, Any]:
-        """Return a conversation as it stands, split where the last answer begins.
+    def _conversation(self, mapped: MappedRow) -> dict[str, Any]:
+        """Return a whole conversation, split where the last answer begins.
 
-        ``well_formed`` stands in a mapped row that takes the recipe's instruction, if there is one.
+        A mapped row with ``well_formed`` gets the recipe's instruction, if the recipe has one.
         """
         if self.method != "sft":
-            raise SkipRow("a whole conversation, which is for sft")
+            raise SkipRow("a whole conversation, which only sft can use")
         turns, well_formed = mapped["turns"], mapped.get("well_formed")
         if any("tool_calls" in message for message in turns) and not self._takes_tools:
-            raise SkipRow("a call of a tool, which the chat template cannot write")
+            raise SkipRow("a tool call, which the chat template cannot write")
         if well_formed is not None and self.fmt.system_prompt:
             instruction = {"role": "system", "content": self.fmt.system_prompt}
             turns = [instruction, *(message for message in turns if message["role"] != "system")]
@@ -142,7 +144,7 @@ class Renderer:
         return "system" in template or "<|im_start|>" in template
 
     def over_limits(self, results: list[dict[str, Any]]) -> dict[int, str]:
-        """Return the limit on its length that a rendered row is over, by the row's index."""
+        """Return the length limit that each too long row exceeds, by the index of the row."""
         counter, over = TokenCounter(self.tokenizer, self.tools), {}
         if results and (limit := self.args.max_solution_tokens) is not None:
             for index in counter.texts_over([_longest_target(result) for result in results], limit):
@@ -154,7 +156,7 @@ class Renderer:
 
 
 def _longest_target(result: dict[str, Any]) -> str:
-    """Return a rendered row's target, of a pair the longer one; without a target its solution."""
+    """Return the longest target of a rendered row, or its solution if it has no target."""
     keys = [key for key in ("completion", "chosen", "rejected") if key in result]
     targets = [result[key][-1]["content"] for key in keys]
     return max(targets or [result.get("solution") or ""], key=len)
@@ -162,7 +164,7 @@ def _longest_target(result: dict[str, Any]) -> str:
 
 def _pair(mapped: MappedRow) -> dict[str, list[Message]]:
     if "rejected" not in mapped:
-        raise SkipRow("no pair of a chosen and a rejected turn")
+        raise SkipRow("no pair of a chosen and a rejected message")
     return {
         "chosen": [{"role": "assistant", "content": mapped["response"]}],
         "rejected": [{"role": "assistant", "content": mapped["rejected"]}],
@@ -170,17 +172,17 @@ def _pair(mapped: MappedRow) -> dict[str, list[Message]]:
 
 
 def _target_start(turns: list[Message]) -> int:
-    """Return where the target begins: after the question of the last assistant message."""
+    """Return the index of the first target message, which follows the last question."""
     answers = [index for index, message in enumerate(turns) if message["role"] == "assistant"]
     start = answers[-1] if answers else 0
     while start > 1 and (turns[start - 1]["role"] == "tool" or "tool_calls" in turns[start - 1]):
         start -= 1
     if not start:
-        raise SkipRow("no assistant's turn after another")
+        raise SkipRow("no assistant message after another message")
     return start
 
 
-def _called(call: ToolCall) -> list[Message]:
+def _tool_messages(call: ToolCall) -> list[Message]:
     function = {"name": call["name"], "arguments": call["arguments"]}
     return [
         {
@@ -192,8 +194,8 @@ def _called(call: ToolCall) -> list[Message]:
     ]
 
 
-def _filled(template: str, values: dict[str, Any]) -> str:
-    """Replace ``{name}`` if that is a name of ``values``; other braces are text, as in LaTeX."""
+def _fill(template: str, values: dict[str, Any]) -> str:
+    """Replace each ``{name}`` that is a key of ``values``. Other braces are text, as in LaTeX."""
 
     def text(slot: re.Match[str]) -> str:
         value = values.get(slot[1], slot[0])
@@ -209,14 +211,14 @@ def _target(mapped: MappedRow, fmt: ResponseFormat) -> str:
         raise SkipRow("no reasoning to train on")
     answer = mapped.get("answer") or mapped["solution"]
     try:
-        # A prefill may say more than the layout; the target is all that stands after the prompt.
+        # The target is all text after the prompt, including a prefill.
         return fmt.full_text(fmt.render_completion(mapped["reasoning"], answer))
     except ValueError:
         raise SkipRow(f"reasoning or answer cannot be written in format {fmt.name!r}") from None
 
 
 def _response(response: str, well_formed: bool, fmt: ResponseFormat) -> str:
-    """Return a response that the source has whole, with the format's prefill in front."""
+    """Return the source's response with the prefill of the format in front."""
     if not response.strip():
         raise SkipRow("no response to train on")
     text = fmt.with_prefill(response)
@@ -229,21 +231,29 @@ def _response(response: str, well_formed: bool, fmt: ResponseFormat) -> str:
 
 @dataclass
 class LoadReport:
-    """What became of the rows of one split.
+    """Counts the rows of one split that were read, kept and dropped.
 
-    ``read`` are rows read (with ``max_samples`` no more than it takes). ``dropped`` counts by
-    reason, which in a mixture starts with its dataset. ``first_index`` is the source row of each
-    reason's first.
+    With ``max_samples``, loading stops as soon as there are enough rows, so ``read`` is smaller.
+
+    Attributes:
+        read: Rows read from the source.
+        kept: Rows in the dataset.
+        failed: Dropped rows on which the mapper raised an error other than ``SkipRow``.
+        mappers: The mapper of each dataset.
+        dropped: The number of dropped rows for each reason. In a mixture, a reason starts with the
+            name of its dataset.
+        first_index: For each reason, the index of the first dropped row in the source.
     """
 
     read: int = 0
     kept: int = 0
-    failed: int = 0  # of the dropped rows, those on which the mapper raised what is no SkipRow
-    mappers: list[Mapper] = field(default_factory=list)  # of each dataset
+    failed: int = 0
+    mappers: list[Mapper] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)
     first_index: dict[str, int] = field(default_factory=dict)
 
     def drop(self, reason: str, index: int) -> None:
+        """Count a dropped row. ``index`` is its row in the source."""
         self.dropped[reason] += 1
         self.first_index.setdefault(reason, index)
 
@@ -258,28 +268,28 @@ class LoadReport:
 class RowMapper:
     """Maps and renders the rows of one dataset.
 
-    ``Dataset.map`` fixes the columns and their types by the first rows, and reads to the end. Here
-    a column may come late, or get its type late, and reading stops at ``limit``.
+    ``Dataset.map`` takes columns and types from the first rows, and reads all rows. Here a later
+    row may add a column or its type, and reading stops at ``limit``.
     """
 
     mapper: Mapper
     renderer: Renderer
-    keep: list[str]  # source columns that stay
+    keep: list[str]  # The source columns to keep.
     report: LoadReport
-    where: str = ""  # what reasons start with: in a mixture, the dataset
-    places: Sequence[int] | None = None  # where each row stands in the source; None: in order
+    where: str = ""  # Prefix of every reason: in a mixture, the dataset.
+    places: Sequence[int] | None = None  # The index of each row in the source; None: in order.
 
     def __call__(self, rows: Dataset, limit: int | None = None) -> Dataset:
-        """Return the accepted rows, in order; with a limit no more batches than it takes."""
+        """Return the rendered rows, in order. Stop after the batch that reaches the limit."""
         from datasets import Features, Json, List, concatenate_datasets  # heavy
 
         from r1_recipes.data.rows import write_cached  # heavy
 
         self.report.mappers.append(self.mapper)
         features = Features({column: rows.features[column] for column in self.keep})
-        if self.renderer.method == "sft":  # messages have calls or none, and arguments of any kind
+        if self.renderer.method == "sft":  # Some messages have tool calls, with any arguments.
             features.update({"prompt": List(Json()), "completion": List(Json())})
-        # Another piece whenever a column gets its type; in files, so that memory stays flat.
+        # Start a new piece whenever a column gets its type. Pieces are files, which saves memory.
         pieces = []
         written = self._batches(rows, limit, features)
         for schema, batches in groupby(written, key=lambda batch: batch.data.schema):
@@ -293,9 +303,9 @@ class RowMapper:
         return concatenate_datasets(pieces)
 
     def _batches(self, rows: Dataset, limit: int | None, features: Features) -> Iterator[Dataset]:
-        """Yield rendered rows, and count the others in the report.
+        """Yield rendered rows in batches, and count dropped rows in the report.
 
-        ``features`` grows with the columns that the mapper gives.
+        Adds the columns of rendered rows to ``features``.
         """
         from datasets.utils import tqdm  # heavy
 
@@ -322,7 +332,7 @@ class RowMapper:
                 yield self._typed(results, features)
 
     def _typed(self, results: list[dict[str, Any]], features: Features) -> Dataset:
-        """Return rendered rows with a type for each column, which ``features`` is told."""
+        """Return rendered rows as a dataset, and add the type of each column to ``features``."""
         from datasets import Dataset, Features, concatenate_datasets  # heavy
 
         columns = []
@@ -334,7 +344,7 @@ class RowMapper:
                     known = features.get(name)
                     features[name] = inferred if known is None else _merged(known, inferred)
                 columns.append(Dataset.from_dict(values, features=Features({name: features[name]})))
-            except Exception as error:  # Arrow has many kinds for one thing
+            except Exception as error:  # Arrow raises many types of error here.
                 raise RecipeError(
                     f"{self.where}{self.mapper.place()}: column {name!r} must hold values of one "
                     f"type: {first_line(error)} Fix: return str(value) or None in every row"
@@ -344,24 +354,24 @@ class RowMapper:
     def _render_row(self, row: dict[str, Any], place: int) -> dict[str, Any] | None:
         try:
             mapped = self.mapper(row)
-            fault = fault_of(mapped)
-            if fault is not None:
+            problem = fault_of(mapped)
+            if problem is not None:
                 raise RecipeError(
                     f"{self.where}{self.mapper.place()}: must return a dict with a text "
-                    f"'question', got {fault} for row {place}. "
-                    "Fix: return {'question': …, 'solution': …}; for a row that cannot be "
-                    "used, raise SkipRow('why')"
+                    f"'question', got {problem} for row {place}. "
+                    "Fix: return {'question': …, 'solution': …}, or raise SkipRow('why') to drop "
+                    "the row"
                 )
             return {column: row[column] for column in self.keep} | self.renderer(row, mapped)
         except RecipeError:
             raise
         except SkipRow as skipped:
             self.report.drop(f"{self.where}{skipped}", place)
-        except USER_ERRORS as error:  # a mapper may be anybody's
+        except USER_ERRORS as error:  # The mapper may be the user's code.
             code_place = user_code_place(error)
             failure = f"mapper {self.mapper.name!r} fails with {type(error).__name__}"
             reason = f"{self.where}{failure}{code_place}"
-            if reason not in self.report.dropped:  # the message may differ from row to row
+            if reason not in self.report.dropped:  # Log each reason once: messages differ.
                 cause = first_line(error)[:-1]
                 logger.warning("dataset_name: %srow %d: %s%s", self.where, place, cause, code_place)
             self.report.drop(reason, place)
@@ -370,7 +380,7 @@ class RowMapper:
 
 
 def _merged(known: FeatureType, inferred: FeatureType) -> FeatureType:
-    """Return the known feature, with what is null in it as it was inferred now."""
+    """Return the known feature, with its null parts replaced by the inferred feature."""
     from datasets import List, Value  # heavy
 
     if known == Value("null"):

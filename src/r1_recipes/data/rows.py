@@ -1,12 +1,12 @@
-"""Read local JSON Lines, JSON, CSV and Parquet files as what stands in them.
+"""Read local JSON Lines, JSON, CSV and Parquet files without changing their values.
 
-One rule for numbers: ``str(value)`` is the text in the file. A JSON number that Python writes
-otherwise (0.10, 1e400, 19 digits) is text, and so is every value of a column that mixes types (72
-and "72 cm", 3 and 2.5). Every CSV cell is text; an empty one is ``None``.
+Numbers follow one rule: ``str(value)`` is the text in the file. A JSON number that Python would
+write differently (0.10, 1e400, 19 digits) becomes text. So does every value of a column that mixes
+types (72 and "72 cm", 3 and 2.5). Every CSV cell is text; an empty cell is ``None``.
 
-``datasets`` writes the rows, but its readers cannot keep that rule. Its JSON reader makes 0.10 a
-double and its CSV reader fills up a short line; neither says in which line a fault is. Its Parquet
-reader takes the path of a file as a pattern, so that ``data[1]`` would read ``data1``.
+``datasets`` writes the rows, but its readers break this rule. Its JSON reader turns 0.10 into a
+double. Its CSV reader pads a short line. Neither names the line of an error. Its Parquet reader
+reads a path as a pattern, so ``data[1]`` would read ``data1``.
 """
 
 import csv
@@ -31,19 +31,21 @@ from datasets.utils.json import ujson_loads
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.files import not_utf8
 
-_RULES = 4  # another number makes old cache files stale
-_BATCH = 1000  # rows
+_RULES = 4  # Increase this number to make old cache files stale.
+_BATCH = 1000  # Rows.
 _DTYPES = {bool: "bool", int: "int64", float: "float64", str: "string"}
 
 
 def unreadable(path: Path, cause: str) -> RecipeError:
+    """Return the error for a file that cannot be read."""
     return RecipeError(f"dataset_name: {path}: cannot be read: {' '.join(cause.split())}")
 
 
 def read_files(paths: list[Path]) -> datasets.Dataset:
     """Read files of one format as one dataset, cached until a file changes.
 
-    An error names file, line and cause.
+    Raises:
+        RecipeError: A file cannot be read. The message names the file, the line and the cause.
     """
     stamps = []
     for path in paths:
@@ -57,8 +59,10 @@ def read_files(paths: list[Path]) -> datasets.Dataset:
     is_parquet = paths[0].suffix.lower() == ".parquet"
     features = _parquet_features(paths) if is_parquet else _text_features(paths)
     for column in features:
-        if "\0" in column:  # Arrow would cut it there
-            raise unreadable(paths[0], f"column {column!r} has a NUL in its name")
+        if "\0" in column:  # Arrow would end the name there.
+            raise unreadable(
+                paths[0], f"column {column!r} has a NUL in its name. Fix: rename the column"
+            )
     tables = chain.from_iterable(_tables(path, features) for path in paths)
     return write_cached(tables, features.arrow_schema, name)
 
@@ -68,12 +72,12 @@ def write_cached(
     schema: pyarrow.Schema,
     name: str | None = None,
 ) -> datasets.Dataset:
-    """Write tables of one schema to the datasets cache and map it into memory.
+    """Write tables of one schema to the datasets cache, and return them as a memory-mapped dataset.
 
-    Without a name the same rows get the same dataset, so that what a trainer caches of it is shared
-    by all processes, and is never taken for other rows.
+    Without a name, equal rows get the same cache file and fingerprint. So all processes share what
+    a trainer caches, and the cache is never used for other rows.
     """
-    part = _cached_path(uuid4().hex)  # other processes may be writing the same rows
+    part = _cached_path(uuid4().hex)  # Other processes may write the same rows.
     part.parent.mkdir(parents=True, exist_ok=True)
     try:
         with ArrowWriter(path=str(part), schema=schema) as writer:
@@ -99,7 +103,7 @@ def _read_cached(name: str) -> datasets.Dataset:
 
 
 def plain_features(features: Any) -> Any:
-    """Return the features with ``decode=False`` wherever there is ``decode``."""
+    """Return the features with ``decode=False`` where they have ``decode``."""
     return _visit(features, _undecoded)
 
 
@@ -122,7 +126,7 @@ def _parquet_features(paths: list[Path]) -> datasets.Features:
 
 
 def _text_features(paths: list[Path]) -> datasets.Features:
-    """Return the columns' types: that of all values, text if they differ, JSON if one is nested."""
+    """Return the type of each column: text if values differ in type, JSON if a value is nested."""
     types: dict[str, set[type]] = {}
     for path in paths:
         for row in _rows(path):
@@ -133,7 +137,7 @@ def _text_features(paths: list[Path]) -> datasets.Features:
         if seen & {dict, list}:
             features[column] = datasets.Json()
         else:
-            dtypes = [_DTYPES[one] for one in seen - {NoneType}]
+            dtypes = [_DTYPES[type_] for type_ in seen - {NoneType}]
             features[column] = datasets.Value(dtypes[0] if len(dtypes) == 1 else "string")
     return features
 
@@ -168,32 +172,32 @@ def _text_tables(path: Path, features: datasets.Features) -> Iterator[pyarrow.Ta
 
 
 def _cell(value: Any, feature: Any) -> Any:
-    """Return a value as its column's type has it: as it is, as text, or as JSON."""
+    """Return a value in the type of its column: unchanged, as text, or as JSON."""
     is_plain = isinstance(feature, datasets.Value)
     if value is None or (is_plain and (feature.dtype != "string" or isinstance(value, str))):
         return value
     text = json.dumps(value, ensure_ascii=False)
     if is_plain or ujson_loads(text) == value:
         return text
-    # datasets reads it with ujson, which is off in the last digits of some decimals.
+    # datasets reads JSON with ujson, which gets the last digits of some decimals wrong.
     return json.dumps(json.loads(text, parse_float=str), ensure_ascii=False)
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a JSON or CSV file; an error names the line."""
+    """Yield the rows of a JSON or CSV file. An error names the line."""
     readers = {".csv": _csv_rows, ".tsv": _csv_rows, ".json": _document_rows}
     try:
         for place, value in readers.get(path.suffix.lower(), _json_lines)(path):
             if not isinstance(value, dict):
-                raise unreadable(path, f"{place}: is not an object but {json.dumps(value)[:60]}")
+                raise unreadable(path, f"{place}: is not a JSON object: {json.dumps(value)[:60]}")
             yield value
     except UnicodeDecodeError:
         raise unreadable(path, not_utf8(path)) from None
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[str, dict[str, str | None]]]:
-    csv.field_size_limit(2**31 - 1)  # characters; Python's own limit is 131,072
-    line = 1  # where the row begins
+    csv.field_size_limit(2**31 - 1)  # Characters. The default of Python is 131,072.
+    line = 1  # The line where the row begins.
     with path.open(encoding="utf-8-sig", newline="") as file:
         first = next((text for text in file if text.strip()), "")
         file.seek(0)
@@ -207,29 +211,30 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, dict[str, str | None]]]:
                     _check_header(names, path)
                 elif cells:
                     if len(cells) != len(names):
-                        fault = f"has {len(cells)} cells, the header {len(names)}: {cells!r:.60}"
-                        fix = f"put cells that hold {delimiter!r} in double quotes"
-                        raise unreadable(path, f"line {line}: {fault}. Fix: {fix}")
-                    # A column without a name is a spreadsheet's empty one, or pandas' index.
+                        cause = f"has {len(cells)} cells, the header {len(names)}: {cells!r:.60}"
+                        fix = f"put cells that contain {delimiter!r} in double quotes"
+                        raise unreadable(path, f"line {line}: {cause}. Fix: {fix}")
+                    # A column without a name is empty in a spreadsheet, or the index of pandas.
                     named = zip(names, cells, strict=True)
                     yield f"line {line}", {name: cell or None for name, cell in named if name}
                 line = reader.line_num + 1
         except csv.Error as error:
-            fault = f"a quote is not closed, or text follows it ({error})"
-            raise unreadable(path, f"line {line}: {fault}") from error
+            cause = f"a quote is not closed, or text follows a closing quote ({error})"
+            raise unreadable(path, f"line {line}: {cause}") from error
 
 
 def _check_header(names: list[str], path: Path) -> None:
     for name in names:
         if name and names.count(name) > 1:
-            fault = f"a column stands twice in the header: {name!r}"
-            raise unreadable(path, f"{fault}. Fix: rename one")
+            cause = f"the header has a column twice: {name!r}"
+            raise unreadable(path, f"{cause}. Fix: rename one of the columns")
 
 
 def _document_rows(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield the rows of a file that is a list, an object with a list ``data``, or one object.
+    """Yield the place and value of each row of a JSON document.
 
-    A file with several objects has one per line.
+    The document is a list, an object with a list ``data``, or a single object. A document with
+    several objects is read as JSON Lines.
     """
     document = path.read_bytes().decode("utf-8-sig")
     if not document.strip():
@@ -240,14 +245,14 @@ def _document_rows(path: Path) -> Iterator[tuple[str, Any]]:
         if isinstance(error, json.JSONDecodeError) and error.msg == "Extra data":
             yield from _json_lines(path)
             return
-        raise _json_fault(path, 1, error) from None
+        raise _json_error(path, 1, error) from None
     rows = value.get("data") if isinstance(value, dict) else value
     for number, row in enumerate(rows if isinstance(rows, list) else [value]):
         yield f"row {number}", row
 
 
 def _json_lines(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield place and value of each line that is not empty."""
+    """Yield the place and value of each line that is not empty."""
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             text = line.decode("utf-8-sig").strip()
@@ -256,24 +261,24 @@ def _json_lines(path: Path) -> Iterator[tuple[str, Any]]:
             try:
                 value = _DECODER.decode(text)
             except (json.JSONDecodeError, RecursionError) as error:
-                raise _json_fault(path, number, error) from None
+                raise _json_error(path, number, error) from None
             if "\\ud" in text.lower():
                 written = json.dumps(value, ensure_ascii=False)
                 if any("\ud800" <= char <= "\udfff" for char in written):
-                    fault = "holds an unpaired surrogate, which is not valid Unicode"
-                    raise unreadable(path, f"line {number}: {fault}")
+                    cause = "contains an unpaired surrogate, which is not valid Unicode"
+                    raise unreadable(path, f"line {number}: {cause}")
             yield f"line {number}", value
 
 
-def _json_fault(path: Path, line: int, error: Exception) -> RecipeError:
+def _json_error(path: Path, line: int, error: Exception) -> RecipeError:
     if not isinstance(error, json.JSONDecodeError):
         return unreadable(path, f"line {line}: is nested too deeply")
-    fault = f"is not JSON: {error.msg} (column {error.colno})"
-    return unreadable(path, f"line {line + error.lineno - 1}: {fault}")
+    cause = f"is not JSON: {error.msg} (column {error.colno})"
+    return unreadable(path, f"line {line + error.lineno - 1}: {cause}")
 
 
 _DECODER = json.JSONDecoder(
     parse_float=lambda text: number if repr(number := float(text)) == text else text,
     parse_int=lambda text: int(text) if len(text) < 19 and text != "-0" else text,
-    parse_constant=lambda text: None,  # Python writes a missing number as NaN, which JSON has not
+    parse_constant=lambda text: None,  # Python writes a missing number as NaN.
 )

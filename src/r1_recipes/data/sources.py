@@ -1,5 +1,6 @@
-"""Where rows come from: a generator, a local file or folder, or a hub. Returns
-``datasets.Dataset``; imports no torch.
+"""Read the rows of one split from a generator, a local file or folder, or a hub.
+
+Importing this module does not import torch.
 """
 
 from __future__ import annotations
@@ -21,9 +22,8 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 _ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".ndjson")
-_SPLITS = dict.fromkeys(
-    ("train", "test", "validation")
-)  # what a set without splits of its own may be read as
+# A data set without splits can be read as any of these.
+_SPLITS = dict.fromkeys(("train", "test", "validation"))
 
 
 def load_rows(
@@ -37,23 +37,32 @@ def load_rows(
 ) -> Dataset:
     """Read one split.
 
-    ``name`` is ``reasoning_gym:TASK``, ``countdown:2-6``, a path (file, folder of files,
-    ``save_to_disk`` folder); else an id on the hub. ``split`` may be a part, ``train[-128:]``, and
-    a single file is train, test and validation; ``config`` is a hub dataset's, or a sub-folder (of
-    a hub dataset if it ends in a slash); ``task_config`` is for what is generated. A RecipeError
-    says what is missing (file, split, configuration, package, network) and what there is instead.
+    Args:
+        name: ``reasoning_gym:TASK``, ``countdown:2-6``, a path (a file, a folder of files or a
+            ``save_to_disk`` folder), or an id on the hub.
+        split: The split, or a part of it: ``train[-128:]``. A single file is train, test and
+            validation.
+        config: The configuration of a hub dataset, or a sub-folder. For a hub dataset, the name of
+            a sub-folder ends in a slash.
+        revision: The revision of a hub dataset.
+        hub: ``"huggingface"`` or ``"modelscope"``.
+        task_config: The settings of a generated data set.
+
+    Raises:
+        RecipeError: The rows cannot be read. The message names the missing file, split,
+            configuration, package or network, and the alternatives.
     """
     prefix, colon, rest = name.partition(":")
-    drawn = extras.installed()["dataset"]
-    if colon and prefix in drawn:
-        rows: Dataset = extras.load(drawn[prefix])(rest, split, task_config or {})
+    generators = extras.installed()["dataset"]
+    if colon and prefix in generators:
+        rows: Dataset = extras.load(generators[prefix])(rest, split, task_config or {})
         return rows
     path = shipped(Path(name).expanduser())
     if path.exists():
         if (bounds := re.fullmatch(r"([^\[]*)(?:\[(-?\d+)?:(-?\d+)?\])?", split)) is None:
             raise RecipeError(
-                f"split {split!r}: of a local set, rows are cut by number, as in "
-                f"train[:-128] and train[-128:]"
+                f"split {split!r}: local files can be sliced by row number only. "
+                f"Fix: for example train[:-128] and train[-128:]"
             )
         rows = _local_rows(path, bounds[1], config)
         if bounds[1] == split:
@@ -63,16 +72,16 @@ def load_rows(
         ]
         if not kept:
             raise RecipeError(
-                f"split {split!r}: {path} has {len(rows)} rows, of which this leaves none. "
+                f"split {split!r} selects no rows: {path} has {len(rows)}. "
                 f"Fix: {split_fix(len(rows))}"
             )
         return rows.select(kept)
     if path.is_symlink():
         raise RecipeError(
             f"dataset_name: {name}: is a link to {os.readlink(path)}, which does not exist. "
-            f"Fix: mend or remove the link"
+            f"Fix: repair or remove the link"
         )
-    # A hub id has one slash at most.
+    # The id of a hub dataset has at most one slash.
     if (
         name.startswith(("/", "./", "../", "~"))
         or path.suffix.lower() in _ENDINGS
@@ -86,9 +95,7 @@ def load_rows(
 
 
 def split_fix(rows: int) -> str:
-    """Return the keys, as a recipe has them, that hold out the last tenth of so many rows, 200 at
-    most.
-    """
+    """Return recipe keys that hold out the last tenth of the rows, at most 200, for the test."""
     last = max(1, min(200, rows // 10))
     return f"dataset_train_split: 'train[:-{last}]' and dataset_test_split: 'train[-{last}:]'"
 
@@ -106,26 +113,26 @@ def _local_rows(path: Path, split: str, config: str | None) -> Dataset:
     from r1_recipes.data.rows import read_files, unreadable  # heavy
 
     folder = path / config if config and (path / config).is_dir() else path
-    found: Any
+    splits: Any
     is_saved = (path / "state.json").is_file() or (path / "dataset_dict.json").is_file()
     try:
         if path.is_file():
             if path.suffix.lower() not in _ENDINGS:
                 raise RecipeError(
                     f"dataset_name: {path}: {path.suffix or 'no ending'} is not one of "
-                    f"{', '.join(_ENDINGS)}. Fix: save it as CSV"
+                    f"{', '.join(_ENDINGS)}. Fix: save the file as CSV"
                 )
-            found = dict.fromkeys(_SPLITS, (path,))
+            splits = dict.fromkeys(_SPLITS, (path,))
         elif is_saved:
             _check_saved(path)
             loaded = load_from_disk(str(path))
-            found = dict.fromkeys(_SPLITS, loaded) if isinstance(loaded, Dataset) else loaded
+            splits = dict.fromkeys(_SPLITS, loaded) if isinstance(loaded, Dataset) else loaded
         else:
-            found = _files_by_split(folder, config)
-        if split not in found:
-            raise _no_split(found, split, path if is_saved else folder)
-        rows = _undecoded(found[split]) if is_saved else read_files([*map(Path, found[split])])
-    except Exception as error:  # datasets raises many kinds for one thing: this cannot be read
+            splits = _files_by_split(folder, config)
+        if split not in splits:
+            raise _no_split(splits, split, path if is_saved else folder)
+        rows = _undecoded(splits[split]) if is_saved else read_files([*map(Path, splits[split])])
+    except Exception as error:  # datasets raises many types of error for an unreadable file.
         raise (
             error
             if isinstance(error, RecipeError)
@@ -137,8 +144,9 @@ def _local_rows(path: Path, split: str, config: str | None) -> Dataset:
 
 
 def _undecoded(rows: Dataset) -> Dataset:
-    """The rows with pictures, sound and the like as ``{"bytes", "path"}``: a row may name any path
-    or URL, and decoding opens it.
+    """Return the rows with pictures, sound and similar values as ``{"bytes", "path"}``.
+
+    Decoding would open the path or URL that a row names, and an untrusted row may name any.
     """
     from datasets import Dataset  # heavy
 
@@ -148,24 +156,23 @@ def _undecoded(rows: Dataset) -> Dataset:
     info.features = plain_features(rows.features)
     if info.features == rows.features:
         return rows
-    return Dataset(
-        rows.data, info=info, split=rows.split, indices_table=rows._indices
-    )  # casting would write nested columns again
+    # cast() would write nested columns to disk again.
+    return Dataset(rows.data, info=info, split=rows.split, indices_table=rows._indices)
 
 
 def _check_inside(folder: Path, names: list[str]) -> None:
-    # Links are not followed: those in a snapshot of the hub's cache lead out of it.
+    # Do not follow links: all files in a snapshot of the hub cache are links to files outside it.
     base = os.path.abspath(folder)
     for name in names:
         if "://" in name or not Path(os.path.abspath(folder / name)).is_relative_to(base):
             raise RecipeError(
-                f"dataset_name: {folder}: takes data from {name}, outside of the folder. "
-                f"Fix: move it into the folder"
+                f"dataset_name: {folder}: reads data from {name}, outside of the folder. "
+                f"Fix: move this file into the folder"
             )
 
 
 def _check_saved(path: Path) -> None:
-    """A ``save_to_disk`` folder reads its own files alone."""
+    """Raise if a ``save_to_disk`` folder names files outside of the folder."""
     splits = [""]
     if (path / "dataset_dict.json").is_file():
         splits = json.loads((path / "dataset_dict.json").read_text(encoding="utf-8"))["splits"]
@@ -176,59 +183,58 @@ def _check_saved(path: Path) -> None:
 
 
 def _files_by_split(folder: Path, config: str | None) -> dict[str, list[str]]:
-    """The data files of a folder, by split, as datasets finds them: by names, sub-folders, or the
-    README's configuration.
+    """Return the data files of a folder by split.
+
+    datasets finds them by name, by sub-folder, or by the configuration in the README.
     """
     from datasets import load_dataset_builder  # heavy
 
-    told = json.dumps(_configs(folder), default=str)
-    if re.search("://|::", told):  # looking for the files of a URL asks it already
+    configs = json.dumps(_configs(folder), default=str)
+    if re.search("://|::", configs):  # Even listing the files of a URL would send a request.
         raise RecipeError(
-            f"dataset_name: {folder}: README.md takes data from a URL. Fix: download the "
-            f"data, and name its folder"
+            f"dataset_name: {folder}: README.md reads data from a URL. Fix: download the "
+            f"data, and name its folder in dataset_name"
         )
-    found = load_dataset_builder(
-        str(folder), name=config if f'"config_name": "{config}"' in told else None
+    by_split = load_dataset_builder(
+        str(folder), name=config if f'"config_name": "{config}"' in configs else None
     ).config.data_files
-    files = [str(file) for names in found.values() for file in names]
+    files = [str(file) for names in by_split.values() for file in names]
     _check_inside(folder.resolve(), files)
     if foreign := sorted(
         {Path(file).name for file in files if Path(file).suffix.lower() not in _ENDINGS}
     ):
         raise RecipeError(
-            f"dataset_name: {folder}: holds {', '.join(foreign[:3])}, whose ending is none "
+            f"dataset_name: {folder}: contains {', '.join(foreign[:3])}, whose ending is none "
             f"of {', '.join(_ENDINGS)}. "
-            "Fix: unpack it, or save it as Parquet; or move it out of the folder"
+            "Fix: unpack the file, save it as Parquet, or move it out of the folder"
         )
-    return found
+    return by_split
 
 
 def _configs(folder: Path) -> Any:
-    """What README.md and .huggingface.yaml say of the folder's configurations, as datasets reads
-    them.
-    """
+    """Return the configurations that README.md and .huggingface.yaml declare."""
     from huggingface_hub import DatasetCard  # heavy
 
     card, standalone = folder / "README.md", folder / ".huggingface.yaml"
-    told = (
+    metadata = (
         [DatasetCard.load(card).data.to_dict()]
         if card.is_file() and b"---" in card.read_bytes()
         else []
     )
-    told += (
+    metadata += (
         [yaml.safe_load(standalone.read_text(encoding="utf-8")) or {}]
         if standalone.is_file()
         else []
     )
-    return [one.get("configs") for one in told]
+    return [fields.get("configs") for fields in metadata]
 
 
 def _no_split(splits: Iterable[Any], split: str, path: Path) -> RecipeError:
-    names = [str(one) for one in splits]
+    names = [str(name) for name in splits]
     close = nearest(split, names, 1)
     hint = f". Did you mean {close[0]!r}?" if close else ""
     return RecipeError(
-        f"split {split!r} is not in {path}; it has {', '.join(map(repr, names))}{hint}"
+        f"split {split!r} is not in {path}, which has {', '.join(map(repr, names))}{hint}"
     )
 
 
@@ -239,11 +245,11 @@ def _hub_rows(name: str, split: str, config: str | None, revision: str | None, h
         if hub == "modelscope":
             from modelscope import dataset_snapshot_download  # heavy
 
-            # The files alone: ModelScope's own loader takes no datasets 5.
+            # Download only the files: the loader of ModelScope does not support datasets 5.
             return load_rows(
                 dataset_snapshot_download(name, revision=revision), split, config=config
             )
-        # With a slash: a folder of a repository of files that has no configuration of that name.
+        # A slash at the end means a folder of the repository instead of a configuration.
         where = (
             {"data_dir": config.rstrip("/")}
             if config and config.endswith("/")
@@ -252,14 +258,13 @@ def _hub_rows(name: str, split: str, config: str | None, revision: str | None, h
         return _undecoded(load_dataset(name, **where, split=split, revision=revision))
     except RecipeError:
         raise
-    except (
-        Exception
-    ) as error:  # offline, gated, misspelt, wrong config: the library's own words say which
+    # Offline, gated, misspelt or a wrong configuration: the message of the library says which.
+    except Exception as error:
         missing = hub == "modelscope" and isinstance(error, ImportError)
         fix = (
             install_hint("modelscope")
             if missing
-            else "a local copy (--dataset_name PATH), or the other --hub"
+            else "use a local copy (--dataset_name PATH), or the other --hub"
         )
         raise RecipeError(
             f"dataset_name: {name!r}{f' ({config})' if config else ''}, split {split!r} "

@@ -1,3 +1,4 @@
-"""Extras: each folder is one, plugs into the core by its ``PLUGIN``
-(:mod:`r1_recipes.common.extras`), and can be deleted.
+"""Extras. Each folder is an extra that can be deleted.
+
+An extra registers its names in ``PLUGIN``, which :mod:`r1_recipes.common.extras` reads.
 """

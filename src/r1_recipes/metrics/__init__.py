@@ -1,1 +1,1 @@
-"""Scores of models: accuracy with intervals, tables."""
+"""Measure models: accuracy with confidence intervals, and tables."""

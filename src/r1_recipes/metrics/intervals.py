@@ -1,4 +1,4 @@
-"""Means with 95 % intervals, of one model and of the difference between two on the same rows."""
+"""Means with 95 % confidence intervals, for a model and for the difference between two models."""
 
 from __future__ import annotations
 
@@ -6,28 +6,29 @@ import math
 import statistics
 from collections.abc import Sequence
 
-_Z = statistics.NormalDist().inv_cdf(0.975)  # two-sided 95 %
+_Z = statistics.NormalDist().inv_cdf(0.975)  # Two-sided 95 %.
 
 
-Interval = tuple[float, float, float]  # mean, lower and upper bound
+Interval = tuple[float, float, float]  # The mean, the lower and the upper bound.
 
 
 def mean_interval(values: Sequence[float]) -> Interval:
-    """Mean and 95 % interval of independent values, one per row.
+    """Return the mean and the 95 % interval of independent values, one per row.
 
-    Values in 0..1 get Wilson's interval (J. Am. Stat. Assoc. 22, 1927), which stays inside and does
-    not collapse at the ends. Of shares it takes the number of 0/1 values whose mean would vary as
-    much in place of the number of rows (Korn and Graubard, Survey Methodology 24, 1998, do the same
-    with another interval). Other values get the normal interval.
+    Values from 0 to 1 get Wilson's interval (J. Am. Stat. Assoc. 22, 1927), which stays between 0
+    and 1 and keeps a width at both ends. For shares, an effective number of rows replaces the
+    number of rows: the number of 0/1 values whose mean would vary equally (Korn and Graubard,
+    Survey Methodology 24, 1998, do this with another interval). Other values get the normal
+    interval.
     """
     if min(values) < 0 or max(values) > 1:
         return _normal_interval(values)
-    mean, spread = statistics.fmean(values), statistics.pvariance(values)
-    n = mean * (1 - mean) * len(values) / spread if spread else len(values)
+    mean, variance = statistics.fmean(values), statistics.pvariance(values)
+    n = mean * (1 - mean) * len(values) / variance if variance else len(values)
     scale = 1 + _Z**2 / n
     centre = (mean + _Z**2 / (2 * n)) / scale
     half = _Z / scale * math.sqrt(mean * (1 - mean) / n + _Z**2 / (4 * n**2))
-    # At the ends the bound is 0 or 1 exactly; rounding must not say otherwise.
+    # At the ends the bound is exactly 0 or 1. Avoid rounding errors.
     return (
         mean,
         max(0.0, centre - half) if mean else 0.0,
@@ -36,11 +37,13 @@ def mean_interval(values: Sequence[float]) -> Interval:
 
 
 def paired_difference(before: Sequence[float], after: Sequence[float]) -> Interval:
-    """Mean of ``after - before`` over the same rows, with its 95 % interval; ``ValueError`` if they
-    are not equally many.
+    """Return the mean of ``after - before`` over the same rows, and its 95 % interval.
 
-    For 0/1 values it is Bonett and Price's (J. Educ. Behav. Stat. 37, 2012), which keeps a width
-    even if hardly a row changed.
+    0/1 values get the interval of Bonett and Price (J. Educ. Behav. Stat. 37, 2012), which keeps a
+    width even if few rows changed.
+
+    Raises:
+        ValueError: The numbers of values differ.
     """
     differences = [b - a for a, b in zip(before, after, strict=True)]
     if not {*before, *after} <= {0.0, 1.0}:

@@ -1,6 +1,4 @@
-"""The rows that models are judged on, the rewards that judge them, and one model's completions and
-scores.
-"""
+"""Evaluate a model: load the held-out rows, generate completions and score them."""
 
 from __future__ import annotations
 
@@ -44,14 +42,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Completions generated at once: enough to fill a core's matrix units, little enough for a laptop's
-# memory.
+# Completions per batch: enough to use a CPU core well, and few enough for the memory of a laptop.
 BATCH_SIZE = 128
 
 
 @dataclasses.dataclass(frozen=True)
 class Sampling:
-    """Who generates, and how many completions of a row besides the greedy one."""
+    """The backend, and the number of samples per row in addition to the greedy completion."""
 
     num_samples: int = 4
     batch_size: int = BATCH_SIZE
@@ -60,19 +57,19 @@ class Sampling:
 
 
 def rows_to_judge(recipe: Recipe) -> tuple[Dataset, str]:
-    """The rows of the recipe's test split that a reward can judge, and what they are in words."""
+    """Return the rows of the test split that a reward can score, and a description of them."""
     script = recipe.script
-    script.max_prompt_tokens = script.max_solution_tokens = None  # length limits are for training
+    script.max_prompt_tokens = script.max_solution_tokens = None  # Limits are for training.
     fmt = recipe_format(recipe)
     source = example_rows(script, "grpo") if script.smoke else None
     rows, report = load_dataset(script, fmt, "grpo", split="test", rows=source)
-    logger.info("to judge: %s", report)
-    kind = _kind_of_rows(recipe, fmt, rows)
+    logger.info("rows to score: %s", report)
+    description = _describe_rows(recipe, fmt, rows)
     rows = _judgeable(recipe, fmt, rows)
-    return rows, f"{len(rows)} {kind}"
+    return rows, f"{len(rows)} {description}"
 
 
-def _kind_of_rows(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> str:
+def _describe_rows(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> str:
     script = recipe.script
     if script.smoke:
         return "example rows (smoke)"
@@ -81,29 +78,29 @@ def _kind_of_rows(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> str:
         if script.dataset_name
         else "the test split of dataset_mixture"
     )
-    if recipe.method == "evaluate":  # a benchmark trains nothing
+    if recipe.method == "evaluate":  # A benchmark has no training rows.
         return f"rows ({origin})"
     if script.dataset_name and script.dataset_test_split == script.dataset_train_split:
         return f"training rows ({origin}), none of them held out"
     shared = 0
-    if recipe.training.eval_strategy == "no":  # else training leaves out what the test split asks
+    if recipe.training.eval_strategy == "no":  # Else training drops shared questions.
         _, shared = drop_overlap(rows, load_dataset(script, fmt, "grpo", split="train")[0])
     if shared > len(rows) / 2:
         raise RecipeError(
-            f"{recipe.path}: dataset_test_split: must hold rows that are not trained on; of "
-            f"{origin}, {shared} of {len(rows)} ask what a "
-            f"training row asks. Fix: {split_fix(len(rows))}; or, to judge training "
-            f"rows, --dataset_test_split {script.dataset_train_split}"
+            f"{recipe.path}: dataset_test_split: {shared} of {len(rows)} rows in {origin} are also "
+            f"training questions, so this would not measure held-out accuracy. "
+            f"Fix: {split_fix(len(rows))}; or, to measure accuracy on training rows, "
+            f"--dataset_test_split {script.dataset_train_split}"
         )
     return f"held-out rows ({origin})" + (
-        f", {shared} of which ask what training rows ask" if shared else ""
+        f", {shared} of which are also training questions" if shared else ""
     )
 
 
 def _judgeable(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> Dataset:
-    """The rows that some reward can say right or wrong of; it is an error if there are none."""
+    """Return the rows that some reward can score. Raise if there are none."""
     judges = judges_of(recipe, fmt)
-    if not judges:  # the environment judges all
+    if not judges:  # The environment scores all rows.
         return rows
     try_own_rewards(list(judges), list(judges.values()), rows, fmt, None)
     judged: set[int] = set()
@@ -114,38 +111,42 @@ def _judgeable(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> Dataset:
             }
         else:
             judged |= set(judged_rows(reward, rows))
-    left = [index for index in range(len(rows)) if index not in judged]
-    if not left:
+    unscored = [index for index in range(len(rows)) if index not in judged]
+    if not unscored:
         return rows
-    problem = f"{len(left)} of {len(rows)} rows are judged by none of {', '.join(judges)}"
-    gold = rows["solution"][left[0]] if "solution" in rows.column_names else None
-    first = f"the first is row {left[0]} (gold {gold!r})"
+    first = unscored[0]
+    solution = rows["solution"][first] if "solution" in rows.column_names else None
+    problem = (
+        f"{len(unscored)} of {len(rows)} rows cannot be scored by {', '.join(judges)} "
+        f"(first: row {first}, reference answer {solution!r})"
+    )
     if not judged:
         raise RecipeError(
-            f"{recipe.path}: {problem}; {first}. Fix: for golds in words, reward_funcs: "
-            f"[answer_match]"
+            f"{recipe.path}: reward_funcs: {problem}. Fix: for reference answers in words, "
+            f"reward_funcs: [answer_match]"
         )
-    logger.warning("%s and are left out; %s", problem, first)
+    logger.warning("dataset_test_split: dropping rows: %s", problem)
     return rows.select(sorted(judged))
 
 
 def judges_of(
     recipe: Recipe, fmt: ResponseFormat, *, with_models: bool = False
 ) -> dict[str, Callable]:
-    """The rewards that say what is right, by name; the first one that judges a row decides."""
+    """Return the rewards that decide what is correct, by name. The first that scores a row decides.
+
+    Return an empty dict if the environment decides.
+    """
     functions, models = (
         reward_functions(recipe, fmt, with_models=with_models),
         recipe.reward_params.get("reward_models", ()),
     )
     environment = recipe.script.environment
-    if environment and extras.needed("agents", "environment").all_pay(
-        environment
-    ):  # they say what is right
+    if environment and extras.needed("agents", "environment").all_score(environment):
         return {}
     if models and set(recipe.script.reward_funcs) <= set(models):
         raise RecipeError(
-            f"{recipe.path}: reward_funcs: reward_models alone say nothing of right and wrong. "
-            "Fix: --reward_funcs accuracy, with a gold in the rows"
+            f"{recipe.path}: reward_funcs: names only reward_models, which cannot decide what is "
+            "correct. Fix: --reward_funcs accuracy, with a reference answer in the rows"
         )
     answers = answer_rewards(name for name in functions if name not in models)
     return {
@@ -157,8 +158,9 @@ def judges_of(
 def reward_functions(
     recipe: Recipe, fmt: ResponseFormat, *, with_models: bool
 ) -> dict[str, Callable]:
-    """The rewards by their names in the recipe; without ``with_models``, without those that ask a
-    model of their own.
+    """Return the rewards by their names in the recipe.
+
+    Without ``with_models``, leave out reward models and judge models.
     """
     script, params = recipe.script, recipe.reward_params
     if "match_judge" in params and not with_models:
@@ -184,19 +186,32 @@ def evaluate_model(
     with_models: bool = False,
     judged_on: str = "",
 ) -> Scores | None:
-    """Generate greedily and ``num_samples`` times at the recipe's temperature for every row, and
-    judge.
+    """Generate completions for every row, and score them.
 
-    Of several processes each generates its share, and all must call this; the first gets the
-    scores. ``folder`` keeps the completions: an interrupted evaluation goes on from them, and other
-    rows, settings or weights are refused. ``with_models``: score with ``reward_models`` and
-    ``match_judge`` too. ``judged_on``: what the rows are, as :func:`rows_to_judge` says.
+    Every row gets a greedy completion and ``num_samples`` samples at the recipe's temperature. All
+    processes must call this function, and each generates a share of the rows.
+
+    Args:
+        name: The model.
+        rows: The rows of :func:`rows_to_judge`.
+        recipe: The recipe, with its rewards and sampling settings.
+        sampling: The backend and the number of samples.
+        folder: Where to keep the completions. An interrupted evaluation resumes from there. Other
+            rows, settings or weights are refused.
+        with_models: Also score with ``reward_models`` and ``match_judge``.
+        judged_on: The description of the rows from :func:`rows_to_judge`.
+
+    Returns:
+        The scores in the first process, ``None`` in the others.
+
+    Raises:
+        RecipeError: The recipe does not fit the backend, or a row cannot be completed.
     """
     backend = sampling.backend
     if backend == "openai" and recipe.script.chat_template:
         raise RecipeError(
-            f"{recipe.path}: backend openai: the server has the chat template; leave "
-            f"chat_template out"
+            f"{recipe.path}: chat_template: has no effect with backend openai, because the server "
+            f"applies its own template. Fix: remove chat_template"
         )
     recipe = _for_generation(recipe, name, sampling.batch_size, sampling.seed, backend)
     tokenizer, fmt = load_format(recipe, backend)
@@ -204,7 +219,7 @@ def evaluate_model(
     rewards = reward_functions(recipe, fmt, with_models=with_models)
     if rewards and tokenizer is None:
         logger.info(
-            "the recipe's rewards are left out: some count tokens, and the server keeps the "
+            "not scoring with the recipe's rewards: some count tokens, and only the server has the "
             "tokenizer"
         )
         rewards = {}
@@ -225,9 +240,7 @@ def _complete(
     sampling: Sampling,
     folder: Path | None,
 ) -> list[list[Completion]]:
-    """Each row's completions: those that ``folder`` keeps, and the others, of which every process
-    generates its share.
-    """
+    """Return the completions of each row. Those that ``folder`` lacks are generated and stored."""
     plans, done, count = [(0.0, 1)], {}, len(rows)
     if sampling.num_samples:
         plans.append((recipe.training.temperature, sampling.num_samples))
@@ -239,11 +252,11 @@ def _complete(
                 record["index"]: [Completion(**completion) for completion in record["completions"]]
                 for record in store
             }
-        # The first process's view: hosts may not share the folder.
+        # Use the list of the first process, because hosts may not share the folder.
         pending = processes.first(lambda: [index for index in range(count) if index not in done])
         if done and pending:
             logger.info(
-                "%s: %d of %d rows are there already",
+                "%s: %d of %d rows are already complete",
                 recipe.model.model_name_or_path,
                 len(done),
                 count,
@@ -266,11 +279,11 @@ def _complete(
 def _for_generation(
     recipe: Recipe, name: str, batch_size: int, seed: int | None, backend: str
 ) -> Recipe:
-    """The recipe for one model, with its sampling keys as
-    :class:`~r1_recipes.recipe.types.SamplingSettings`.
+    """Return the recipe for a model, with its sampling settings.
 
-    Of a training recipe vLLM takes the precision of training, not that of the weights, and of its
-    engine only what is typed: during training that shares the GPU.
+    With a training recipe, vLLM uses the precision of training instead of that of the weights. It
+    uses the recipe's engine settings only if they are on the command line, because in training the
+    engine shares the GPU.
     """
     trained, model = recipe.training, dataclasses.replace(recipe.model, model_name_or_path=name)
     shared = {
@@ -291,7 +304,7 @@ def _for_generation(
 
 
 def _digests(recipe: Recipe, rows: Dataset, plans: list[SamplingPlan], backend: str) -> list[str]:
-    """A digest per row of everything that shapes its completions and their judgement."""
+    """Return a digest for each row of everything that affects its completions and their scores."""
     shaping = [
         "seed",
         "max_completion_length",
@@ -302,10 +315,10 @@ def _digests(recipe: Recipe, rows: Dataset, plans: list[SamplingPlan], backend: 
         "vllm_max_model_length",
     ]
     if backend == "transformers":
-        shaping.append("generation_batch_size")  # it samples a batch at once
+        shaping.append("generation_batch_size")  # It samples a batch together.
     model = recipe.model.model_name_or_path
     made_by = {name: getattr(recipe.training, name) for name in shaping}
-    # Without these, a row's digest stays what it was before there were any.
+    # Add these only if they are set, so that digests of older folders stay valid.
     newer = ["chat_template_kwargs", "tools", "environment", "max_tool_calling_iterations"]
     if recipe.script.tools or recipe.script.environment:
         newer += ["tool_timeout", "tool_output_chars"]
@@ -313,7 +326,7 @@ def _digests(recipe: Recipe, rows: Dataset, plans: list[SamplingPlan], backend: 
         value = namespace_value(recipe, name)
         if value:
             made_by[name] = value
-    # "ways" are the sampling plans: the name that stored digests know them by.
+    # The key "ways" holds the sampling plans. Renaming it would change stored digests.
     made_by |= {
         "ways": plans,
         "backend": backend,
@@ -351,10 +364,15 @@ def _generate(
 
 
 def ask(recipe: Recipe, name: str, question: str, backend: str) -> str:
-    """A model's greedy answer to one question, in the recipe's own prompt."""
+    """Return a model's greedy answer to a question, with the prompt of the recipe.
+
+    Raises:
+        RecipeError: The recipe has an environment, which needs a row instead of a question.
+    """
     if recipe.script.environment:
         raise RecipeError(
-            "--ask: an environment plays its rows, and a question is none. Fix: leave --ask out"
+            "--ask does not work with an environment, because an environment needs a row to play "
+            "and not a question. Fix: remove --ask"
         )
     recipe = _for_generation(recipe, name, 1, 0, backend)
     tokenizer, fmt = load_format(recipe, backend)

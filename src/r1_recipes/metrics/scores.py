@@ -1,6 +1,4 @@
-"""What models did on rows: strict and lenient accuracy, maj@n, pass@n, means with 95 % intervals,
-and their Markdown tables.
-"""
+"""Score the completions of a model: strict and lenient accuracy, maj@n, pass@n, rewards."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Each of Scores' lists that a difference is taken of, and what it is called.
+# The lists of Scores that two models are compared by, with their printed names.
 COMPARED = {
     "greedy": "greedy",
     "sampled": "sampled",
@@ -42,48 +40,59 @@ _LAST_NUMBER = re.compile(r"-?\$?\d[\d,]*(?:\.\d+)?")
 
 @dataclass
 class Scores:
-    """What one model did on the held-out rows.
+    """The scores of a model on the held-out rows.
 
-    ``greedy…`` is of the one greedy completion per row, ``sampled…`` and ``majority`` of its
-    ``num_samples`` (empty or ``None`` if there are none); everything from ``language`` on is of the
-    samples, or of the greedy completions if none were sampled.
+    ``greedy…`` describes the greedy completion of each row. ``sampled…`` and ``majority`` describe
+    its ``num_samples`` samples; they are empty or ``None`` without samples. Everything from
+    ``language`` on describes the samples, or the greedy completions without samples.
+
+    Attributes:
+        model: The name of the model.
+        greedy: For each row, 1.0 if the greedy completion is correct (strict).
+        sampled: For each row, the share of correct samples (strict).
+        greedy_lenient: As ``greedy``, with the lenient verdict.
+        sampled_lenient: As ``sampled``, with the lenient verdict.
+        majority: For each row, 1.0 if the most frequent answer of the samples is correct (maj@n).
+        num_samples: The number of samples per row.
+        greedy_format: The share of greedy completions in the recipe's response format.
+        sampled_format: The share of samples in the recipe's response format.
+        language: The mean language consistency of the reasoning, 0..1. ``None`` if it is unknown.
+        mean_tokens: The mean length in tokens.
+        truncated: The share of completions that reached the length limit.
+        rewards: For each reward, its mean in each row. ``None`` if the reward scored no completion.
+        examples: A few greedy completions to read.
+        judged_on: A description of the rows, and whether they were held out.
     """
 
     model: str
-    greedy: list[float]  # per row, 1.0 if right (strictly)
-    sampled: list[float]  # per row, the share that is right
+    greedy: list[float]
+    sampled: list[float]
     greedy_lenient: list[float]
     sampled_lenient: list[float]
-    majority: list[
-        float
-    ]  # per row, 1.0 if the answer that most samples give is right (maj@n; strict)
+    majority: list[float]
     num_samples: int
-    greedy_format: float  # share of completions in the recipe's format
+    greedy_format: float
     sampled_format: float | None
-    language: (
-        float | None
-    )  # mean language consistency of the reasoning, 0..1; None if none could be judged
+    language: float | None
     mean_tokens: float
-    truncated: float  # share that reached the length limit
-    rewards: dict[str, list[float | None]] = field(
-        default_factory=dict
-    )  # by name, per row on average; None if not judged
-    examples: list[dict[str, str]] = field(
-        default_factory=list
-    )  # a few greedy completions, for people
-    judged_on: str = ""  # which rows these are, and whether they were held out, in words
+    truncated: float
+    rewards: dict[str, list[float | None]] = field(default_factory=dict)
+    examples: list[dict[str, str]] = field(default_factory=list)
+    judged_on: str = ""
 
     def pass_at(self, k: int) -> list[float]:
-        """Per row, the unbiased estimate of pass@k from n samples, k at most n (Chen et al.,
-        arXiv:2107.03374).
+        """Return the unbiased estimate of pass@k for each row (Chen et al., arXiv:2107.03374).
+
+        ``k`` must be at most ``num_samples``.
         """
         n = self.num_samples
         return [1 - math.comb(n - round(share * n), k) / math.comb(n, k) for share in self.sampled]
 
 
 def compares_with_gold(judge: Callable) -> bool:
-    """Whether a reward compares the format's answer with a gold, so that it can be asked about an
-    answer found elsewhere.
+    """Return whether a reward compares the parsed answer with the reference answer.
+
+    Such a reward can also score an answer from another place of the completion.
     """
     return isinstance(getattr(judge, "reward", judge), AnswerReward)
 
@@ -96,14 +105,22 @@ def verdicts(
     known: Mapping[str, Sequence[float | None]] | None = None,
     environment: Sequence[float | None] = (),
 ) -> tuple[list[bool], list[bool]]:
-    """Whether each completion is right, strictly and leniently.
+    """Return whether each completion is correct: the strict and the lenient verdicts.
 
-    Strictly: the environment, or the first of ``judges`` that judges the row, gives it full marks.
-    Leniently right is also what such a judge would accept, if it compares with a gold, in the place
-    that the format asks for: what follows the reasoning (or the whole text, if none is closed) and
-    ends in a box, in "the answer is", or in a last line; and, as lm-eval's flexible extraction has
-    it, its last number. ``known`` has the values of rewards that have scored these completions
-    already, ``environment`` those of the environment.
+    A completion is strictly correct if the environment, or the first reward in ``judges`` that
+    scores the row, gives it full marks. For lenient verdicts, the answer may also be in another
+    place. It is taken from the text after the reasoning, or from the whole text if no reasoning is
+    closed: a box, "the answer is", the last line, or the last number (as in lm-eval's flexible
+    extraction). A reward that compares with a reference answer then scores this answer as if it
+    were in the response format.
+
+    Args:
+        fmt: The response format.
+        judges: The rewards that decide, by name. The first that scores a row decides.
+        rows: The row of each completion.
+        texts: The completions.
+        known: Scores of rewards that have already scored these completions.
+        environment: The reward of the environment for each completion.
     """
     count, known = len(texts), known or {}
     strict = {i: value >= 1 for i, value in enumerate(environment) if value is not None}
@@ -133,7 +150,7 @@ def verdicts(
         lenient |= right
     if len(strict) < count:
         logger.warning(
-            "%d of %d completions are judged by none of %s and count as wrong",
+            "%d of %d completions get no score from any of %s, so they count as wrong",
             count - len(strict),
             count,
             [*judges],
@@ -144,14 +161,15 @@ def verdicts(
 
 
 def _moved_answer(fmt: ResponseFormat, text: str, pick: Callable[[str], str | None]) -> str | None:
-    """A completion whose answer, picked out of ``text``, is in the place that the format asks for;
-    ``None`` if there is no answer.
+    """Return a completion in the response format, with the answer that ``pick`` finds in ``text``.
+
+    Return ``None`` if there is no answer, or if the format cannot contain it.
     """
     text = fmt.full_text(text)
     if fmt.reasoning_tags:
-        text = text.rpartition(fmt.reasoning_tags[1])[2]  # all of it, if no reasoning is closed
+        text = text.rpartition(fmt.reasoning_tags[1])[2]  # All of it if none is closed.
     answer = pick(text)
-    with contextlib.suppress(ValueError):  # what the format cannot hold
+    with contextlib.suppress(ValueError):
         return fmt.render_completion("Let me see.", answer) if answer else None
     return None
 
@@ -170,8 +188,10 @@ def judge(
     rewards: dict[str, Callable],
     tokenizer: PreTrainedTokenizerBase | None,
 ) -> tuple[Scores, DataFrame]:
-    """Judge each row's group of completions, the greedy one first; give the scores, and a table
-    with a line per completion.
+    """Score the completions of each row, the greedy completion first.
+
+    Returns:
+        The scores of the model, and a table with a line per completion.
     """
     from pandas import DataFrame, Series
 
@@ -184,17 +204,16 @@ def judge(
     for reward, function in rewards.items():
         try:
             values[reward] = score(reward, function, each_row, texts, tokenizer, tokens)
-        except (
-            RecipeError
-        ) as error:  # the completions have cost too much to lose them over one column of the table
-            logger.warning("%s; its column is left out", error)
+        except RecipeError as error:
+            # The completions took long to generate: do not lose them because of a column.
+            logger.warning("%s. The table has no column for this reward", error)
     environment = [completion.reward for completion in flat]
     strict, lenient = verdicts(fmt, judges, each_row, texts, values, environment)
     if any(value is not None for value in environment):
         values = {"environment": environment, **values}
     columns: dict[str, Any] = {
         "index": [index for index in range(len(groups)) for _ in range(copies)],
-        "sample": [*range(-1, copies - 1)] * len(groups),  # -1: greedy
+        "sample": [*range(-1, copies - 1)] * len(groups),  # -1 is greedy.
         "question": [row["prompt"][-1]["content"] for row in each_row],
         "solution": [str(row.get("solution", "")) for row in each_row],
         "completion": texts,
@@ -202,7 +221,7 @@ def judge(
     if any(completion.turns for completion in flat):
         columns["turns"] = [transcript(completion.turns or ()) for completion in flat]
     shape, language = get_reward_funcs(["format", "language_consistency"], fmt)
-    seen = {
+    source_columns = {
         "prompts" if key == "prompt" else key: [row[key] for row in each_row]
         for key in rows.column_names
     }
@@ -211,7 +230,7 @@ def judge(
         "correct": strict,
         "lenient": lenient,
         "format": [bool(value) for value in shape(completions=texts)],
-        "language": Series(language(completions=texts, **seen), dtype=float),
+        "language": Series(language(completions=texts, **source_columns), dtype=float),
         **{f"reward {reward}": Series(column, dtype=float) for reward, column in values.items()},
         "tokens": tokens,
         "finish_reason": [completion.finish_reason for completion in flat],
@@ -221,7 +240,7 @@ def judge(
 
 
 def _summary(name: str, table: DataFrame, num_samples: int, rewards: Sequence[str]) -> Scores:
-    """The scores of a table with a line per completion."""
+    """Return the scores from a table with a line per completion."""
     greedy, sampled = table[table["sample"] < 0], table[table["sample"] >= 0]
     shown = greedy if sampled.empty else sampled
     return Scores(
@@ -256,13 +275,11 @@ def _none_if_nan(value: float) -> float | None:
 
 
 def _majority(answers: Iterable[str | None], right: Iterable[bool]) -> float:
-    """1.0 if the most frequent answer (of equally frequent ones the first) is right; 0.0 if there
-    is no answer.
-    """
+    """Return 1.0 if the most frequent answer is correct, else 0.0. The first answer wins a tie."""
     votes: dict[str, list[bool]] = {}
     for answer, correct in zip(answers, right, strict=True):
-        if isinstance(answer, str):  # pandas has NaN for None
-            # Case, white space, commas and a full stop do not make another answer.
+        if isinstance(answer, str):  # pandas turns None into NaN.
+            # Ignore case, white space, commas and a full stop.
             votes.setdefault(
                 "".join(answer.split()).replace(",", "").rstrip(".。").casefold(), []
             ).append(correct)

@@ -1,4 +1,4 @@
-"""Scores as a Markdown table, and the difference of two models in one line."""
+"""Write scores as a Markdown table, and the difference between two models as a line."""
 
 from __future__ import annotations
 
@@ -13,22 +13,25 @@ from r1_recipes.metrics.scores import _KEPT, COMPARED, Scores
 def markdown_table(
     rows: Sequence[tuple[str, Scores | None, dict[str, Any] | None]], *, full: bool = False
 ) -> str:
-    """Write a table with a row for each label: of the model's scores, or of the yield of what was
-    made.
+    """Return a Markdown table with a line per row.
 
-    ``full``: lenient accuracy, maj@n, pass@n, the share that was cut, and the mean of each of the
-    recipe's rewards too.
+    Args:
+        rows: For each line: a label, the scores of a model and the report of a selection. The
+            scores or the report may be ``None``.
+        full: Add lenient accuracy, maj@n, pass@n, the share of truncated completions, and the mean
+            of each reward.
     """
     lines = []
-    for label, scores, made in rows:
+    for label, scores, selection in rows:
         line = {"model": label} | (_score_cells(scores, full) if scores else {})
-        if made:
-            kept, count = made["completions"]["kept"], made["completions"]["generated"]
+        if selection:
+            kept, count = (selection["completions"][key] for key in ("kept", "generated"))
             line[_KEPT] = f"{kept} of {count} ({kept / count:.0%})"
         lines.append(line)
+    # The number of kept completions is the last column.
     names = sorted(
         dict.fromkeys(name for line in lines for name in line), key=lambda name: name == _KEPT
-    )  # that one last
+    )
     cells = [
         names,
         ["---"] * len(names),
@@ -82,9 +85,7 @@ def _percent(interval: Interval, sign: str = "") -> str:
 
 
 def differences(before: Scores, after: Scores) -> dict[str, Interval]:
-    """How much better the second is over the same rows: each list of :data:`COMPARED` that there
-    is.
-    """
+    """Return the differences of two models over the same rows, by the names in :data:`COMPARED`."""
     return {
         name: paired_difference(getattr(before, name), getattr(after, name))
         for name in COMPARED
@@ -93,8 +94,9 @@ def differences(before: Scores, after: Scores) -> dict[str, Interval]:
 
 
 def difference_line(before: Scores, after: Scores, what: str, *, full: bool = False) -> str:
-    """Say how much better, greedy and sampled (``full``: leniently too), over the same rows, with
-    95 % intervals.
+    """Return a line with the differences of two models over the same rows, with 95 % intervals.
+
+    ``full`` adds the differences of lenient accuracy.
     """
     parts = []
     for name, difference in differences(before, after).items():

@@ -152,9 +152,7 @@ def nothing_is_trained(recipe: GenerateRecipe | EvaluateRecipe) -> None:
     """Refuse keys that only training reads."""
     idle = [key for key in _TRAINING_KEYS if namespace_value(recipe, key)]
     if idle:
-        raise RecipeError(
-            f"{', '.join(idle)}: no effect on generation. Fix: remove from the recipe"
-        )
+        raise RecipeError(f"{', '.join(idle)}: no effect on generation. Fix: remove")
 
 
 def keep_fits(recipe: GenerateRecipe) -> None:
@@ -299,6 +297,27 @@ def curriculum_is_evaluated(recipe: GRPORecipe) -> None:
         )
 
 
+def dynamic_sampling_is_bounded(recipe: GRPORecipe) -> None:
+    """Refuse rounds without effect, an unknown reward, and a curriculum, which chooses rows too."""
+    script = recipe.script
+    settings, keys = script.dynamic_sampling, ("max_rounds", "reward")
+    if settings is None:
+        return
+    for key in settings:
+        if key not in keys:
+            raise RecipeError("dynamic_sampling: " + unknown_name("key", key, keys))
+    rounds, reward = settings.get("max_rounds"), settings.get("reward")
+    usable = type(rounds) is int and rounds >= 2
+    require(usable, "dynamic_sampling: max_rounds", "a whole number of at least 2", rounds)
+    usable = reward is None or reward in script.reward_funcs
+    require(usable, "dynamic_sampling: reward", f"one of {script.reward_funcs}", reward)
+    if script.curriculum is not None:
+        raise RecipeError(
+            "dynamic_sampling: cannot be combined with curriculum, because both choose the rows. "
+            "Fix: remove one of them"
+        )
+
+
 def weights_keep_their_precision(recipe: GRPORecipe) -> None:
     """Refuse TRL's continuous batching where it casts the trained weights."""
     training, model = recipe.training, recipe.model
@@ -353,6 +372,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
         tasks_name_rewards,
         curriculum_has_steps,
         curriculum_is_evaluated,
+        dynamic_sampling_is_bounded,
         weights_keep_their_precision,
         best_is_by_reward,
     ),

@@ -158,6 +158,10 @@ class GRPORecipeArguments(RecipeArguments):
         "is cut to its longest row. Same loss and gradient.",
         True,
     )
+    dynamic_sampling: dict | None = _key(
+        "Replace groups whose completions all get the same reward by groups of further prompts: "
+        "{max_rounds: 3}, rounds of sampling per batch; reward: NAME compares that reward alone."
+    )
     task_column: str | None = _key(
         "Column that says a row's task; default: 'task' where it is there, else 'data_source'."
     )

@@ -1,5 +1,7 @@
-"""Rewards by name. ``get_reward_funcs(["accuracy", "format"])`` gives what ``trl.GRPOTrainer``
-takes; imports no torch.
+"""Rewards by name.
+
+``get_reward_funcs(["accuracy", "format"])`` returns reward functions for ``trl.GRPOTrainer``.
+Importing this package does not import torch.
 """
 
 # Importing a family registers its rewards.

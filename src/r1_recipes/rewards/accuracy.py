@@ -1,5 +1,7 @@
-"""Rewards for a right answer. Mathematics is judged in :mod:`r1_recipes.verification`, once for
-every reward that asks; puzzles in :mod:`r1_recipes.extras.countdown.puzzle`.
+"""Rewards for a correct answer.
+
+:mod:`r1_recipes.verification` compares mathematics, once per batch for all rewards.
+:mod:`r1_recipes.extras.countdown.puzzle` checks puzzles.
 """
 
 from collections.abc import Sequence
@@ -26,13 +28,13 @@ from r1_recipes.verification.spelling import LOCALES
 
 @dataclass(frozen=True, kw_only=True)
 class MathReward(Reward):
-    """Base of the rewards that ask whether an answer equals its gold as mathematics."""
+    """Base class of the rewards that compare an answer with its reference answer as mathematics."""
 
     reads_gold = True
-    number_locale: str = "en"  # "de": 1.250,5 is 1250.5, in golds and answers
-    precision: int = PRECISION  # places that decimals are compared by
-    # An answer copied out of the question is wrong, and a list has the order that the question asks
-    # for
+    number_locale: str = "en"  # "de" reads 1.250,5 as 1250.5, in reference answers and answers.
+    precision: int = PRECISION  # Decimal places to compare.
+    # With the question, an answer that only repeats it is wrong, and lists follow the order that it
+    # requires.
     reads_question: bool = True
 
     def __post_init__(self) -> None:
@@ -43,10 +45,10 @@ class MathReward(Reward):
 def parsed_answer(
     fmt: ResponseFormat, completion: str, parsed: ParsedResponse | None = None
 ) -> str | None:
-    r"""The one final answer of a completion, or ``None`` if it gives none or contradicts itself.
+    r"""Return the final answer of a completion, or ``None`` if it is missing or contradictory.
 
-    With tags, and in a format that is ``delimited``, only what they hold counts; else, and in
-    prose, the text is searched by :func:`r1_recipes.verification.final_answer`.
+    In a format with tags or delimiters, only the text between them counts. In other formats and in
+    prose, :func:`r1_recipes.verification.final_answer` searches the text.
     """
     answer = (parsed or fmt.parse(completion)).answer
     if (
@@ -60,18 +62,19 @@ def parsed_answer(
 
 
 def _answer(fmt: ResponseFormat, completion: str) -> tuple[str | None, Refusal | None]:
-    """What of a completion is compared with the gold, or why nothing is; several boxes are compared
-    with each other, too.
+    """Return the answer to compare with the reference answer, or the reason why there is none.
+
+    Several boxes are returned together, so that they can be compared with each other too.
     """
     parsed = fmt.parse(completion)
     if len(parsed.boxes) > 1 or any("box" in box for box in parsed.boxes):
         return ", ".join(rf"\boxed{{{box}}}" for box in parsed.boxes), None
     if (answer := parsed_answer(fmt, completion, parsed)) is not None:
         return answer, None
-    inside = fmt.reasoning_tags is not None and any(
+    misplaced = fmt.reasoning_tags is not None and any(
         tag in completion for tag in (*(fmt.answer_tags or ()), "\\boxed")
     )
-    return None, Refusal.INSIDE if inside and parsed.answer is None else Refusal.NO_ANSWER
+    return None, Refusal.INSIDE if misplaced and parsed.answer is None else Refusal.NO_ANSWER
 
 
 def correctness(
@@ -84,16 +87,16 @@ def correctness(
     log_extra: Log = ignore,
     **columns: Any,
 ) -> tuple[Sequence[str | None], Sequence[Verdict]]:
-    """The final answer of each completion, and its verdict.
+    """Return the final answer of each completion, and its verdict.
 
-    If a row has a ``scorer`` (JSON ``{"reasoning_gym": task, "entry": {…}}``), that task's own
-    scorer decides instead of ``solution``. An answer that slow ones of the batch left no time for
-    is wrong if another answer to its gold was found wrong: being slow is never better than being
-    wrong. Otherwise it has no verdict.
+    If a row has a ``scorer`` (JSON ``{"reasoning_gym": task, "entry": {…}}``), the scorer of that
+    task decides instead of ``solution``. Slow answers of a batch may leave no time for another
+    answer. Such an answer is wrong if another answer to the same reference answer was wrong, so
+    that a slow answer never scores better than a wrong one. Otherwise it has no verdict.
 
-    Metrics: ``verification/timeouts``, ``…/seconds``, ``…/cache_hits``; only the first of several
-    rewards that ask for a batch logs them. Sends ``refused``, the reason why an answer was not
-    paid, to the completions table.
+    Logs the metrics ``verification/timeouts``, ``…/seconds`` and ``…/cache_hits`` once per batch,
+    from the first reward that compares it. Writes ``refused`` to the completions table: the reason
+    why an answer scored 0.
     """
     scorers = (None,) * len(completions) if scorer is None else tuple(scorer)
     golds = (
@@ -102,8 +105,10 @@ def correctness(
         else tuple(reward.golds(solution, columns))
     )
     before = replace(verification.STATS)
-    asks = reward.reads_question and prompts is not None
-    questions = tuple(last_user_text(prompt) for prompt in prompts) if asks and prompts else None
+    uses_prompts = reward.reads_question and prompts is not None
+    questions = (
+        tuple(last_user_text(prompt) for prompt in prompts) if uses_prompts and prompts else None
+    )
     settings = (reward.number_locale, reward.precision, questions)
     answers, verdicts = _correctness(
         reward.response_format, tuple(completion_texts(completions)), golds, scorers, settings
@@ -115,7 +120,7 @@ def correctness(
                 float(getattr(verification.STATS, name) - getattr(before, name)),
             )
     log_extra("refused", [str(verdict.refusal or "") for verdict in verdicts])
-    # Selection keeps what cannot be judged, so an answer must not get out of it by time.
+    # Selection keeps rows without a verdict, so running out of time must count as wrong there.
     selects = columns.get("trainer_state", True) is None
     keys = list(zip(golds, scorers, strict=True))
     found_wrong = {
@@ -130,7 +135,7 @@ def correctness(
     return answers, verdicts
 
 
-@lru_cache(maxsize=1)  # the batch that the other rewards of a step ask for, too
+@lru_cache(maxsize=1)  # All rewards of a step compare the same batch.
 def _correctness(
     fmt: ResponseFormat,
     texts: tuple[str, ...],
@@ -161,14 +166,13 @@ def _correctness(
 
 @register_reward("accuracy")
 class AccuracyReward(MathReward, AnswerReward):
-    """1.0 if the final answer equals the column ``solution``, else 0.0; ``None`` if that gold is
-    empty or prose.
+    """Return 1.0 if the final answer equals the reference answer in ``solution``, else 0.0.
 
-    Also ``None`` if slow answers of the batch left no time to compare it, and no other answer to
-    that gold was wrong. Range: {0, 1}. Only the format's answer counts: not one inside the
-    reasoning, not one among several, not a chain of equations. Source: DeepSeek-R1's accuracy
-    reward (arXiv:2501.12948, section 2.2.2), decided by math-verify; with the column ``scorer``, by
-    reasoning-gym.
+    Range: {0, 1}. Return ``None`` if the reference answer is empty or prose, or if slow answers of
+    the batch left no time to compare and no other answer to it was wrong. Only the answer in the
+    response format counts. An answer inside the reasoning, several answers, or a chain of equations
+    get 0.0. math-verify compares; with a column ``scorer``, reasoning-gym does. Source: the
+    accuracy reward of DeepSeek-R1 (arXiv:2501.12948, section 2.2.2).
     """
 
     def __call__(
@@ -188,11 +192,10 @@ class AccuracyReward(MathReward, AnswerReward):
 
 @register_reward("answer_contains")
 class AnswerContainsReward(AnswerReward):
-    """1.0 if the column ``solution`` is a substring of the parsed answer, else 0.0; ``None`` if
-    there is no gold.
+    """Return 1.0 if the reference answer is a substring of the parsed answer, else 0.0.
 
-    Range: {0, 1}. Deliberately naive (``172`` contains ``72``), as in its source:
-    qwen2.5-0.5b-grpo, after grpo_demo.
+    Range: {0, 1}. Return ``None`` without a reference answer. This reward is naive on purpose
+    (``172`` contains ``72``), like its source: qwen2.5-0.5b-grpo, after grpo_demo.
     """
 
     def answer(self, text: str) -> str | None:

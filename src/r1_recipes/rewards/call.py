@@ -1,8 +1,7 @@
-"""Call rewards: as TRL does, outside a trainer; and each on the rows of its tasks, as a recipe's
-``task_rewards`` says.
+"""Call rewards outside a trainer, in the same way as TRL does.
 
-TRL's ``GRPOTrainer`` sums rewards with ``nansum``, so ``None`` adds nothing, and a row that every
-reward leaves out gets advantage 0.
+TRL's ``GRPOTrainer`` sums rewards with ``nansum``, so ``None`` adds nothing. A row without any
+reward gets advantage 0.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-warn_once = functools.cache(logger.warning)  # once per task
+warn_once = functools.cache(logger.warning)  # Logs each message only once.
 
 
 def score(
@@ -45,11 +44,18 @@ def score(
     tokenizer: PreTrainedTokenizerBase | None,
     tokens: Sequence[int] | None = None,
 ) -> Values:
-    """Judge one completion per row; ``None`` if the reward does not judge it.
+    """Return the reward of each text, ``None`` where the reward does not score it.
 
-    ``rows`` are each text's own, repeated if a row has several. Without a tokenizer, characters
-    stand for tokens. ``tokens`` says how many were generated for each, if not as many as the text
-    has. A reward that fails, or returns anything else, is a RecipeError.
+    Args:
+        name: The name of the reward, for errors.
+        function: The reward function.
+        rows: The row of each text, repeated if a row has several texts.
+        texts: The completions.
+        tokenizer: Without one, each character counts as a token.
+        tokens: The number of generated tokens of each text, if it differs from that of the text.
+
+    Raises:
+        RecipeError: The reward fails, or does not return one number or ``None`` per text.
     """
     from transformers import TrainerState
 
@@ -58,16 +64,16 @@ def score(
         for key in rows[0]
         if key not in ("prompt", "completion", "completion_ids")
     }
-    if "environments" in inspect.signature(function).parameters:  # which TRL's trainer alone has
+    if "environments" in inspect.signature(function).parameters:
+        # Only the trainer of TRL has environments.
         return [None] * len(texts)
     try:
         result = function(
             prompts=[row["prompt"] for row in rows],
             completions=[[{"role": "assistant", "content": text}] for text in texts],
             completion_ids=_token_ids(texts, tokenizer, tokens),
-            trainer_state=TrainerState(
-                epoch=0.0, max_steps=1, num_train_epochs=1
-            ),  # no zero to divide by
+            # A reward may divide by these, so they must not be 0.
+            trainer_state=TrainerState(epoch=0.0, max_steps=1, num_train_epochs=1),
             log_extra=ignore,
             log_metric=ignore,
             **columns,
@@ -79,14 +85,12 @@ def score(
 
 
 def _failure(name: str, error: BaseException, columns: Mapping[str, Any]) -> RecipeError:
-    """Return the error of a reward as one line, with the reward's own place, not that of a library
-    it calls.
-    """
+    """Return the error of a reward as one line, with the file and line of the reward's code."""
     if isinstance(error, RecipeError):
         return error
     place = user_code_place(error)
     if "unexpected keyword" in str(error):
-        place += ". Fix: end its parameters with **columns, since every column is passed by name"
+        place += ". Fix: end its parameters with **columns, because it gets every column by name"
     absent = (
         isinstance(error, KeyError)
         and isinstance(error.args[0], str)
@@ -94,8 +98,8 @@ def _failure(name: str, error: BaseException, columns: Mapping[str, Any]) -> Rec
     )
     if absent or re.search("missing .* required (positional|keyword-only) argument", str(error)):
         place += (
-            f". It gets the columns {', '.join(columns)}; keep_columns in the recipe says which "
-            f"of the data's others stay"
+            f". It gets the columns {', '.join(columns)}. Fix: add further columns of the data to "
+            f"keep_columns"
         )
     return RecipeError(f"reward {name!r} fails: {first_line(error)[:-1]}{place}")
 
@@ -109,34 +113,36 @@ def _numbers(name: str, function: Callable, result: Any, count: int) -> Values:
             raise ValueError
         return [None if value is None else float(value) for value in values]
     except (TypeError, ValueError, OverflowError):
-        place = defined_at(getattr(function, "reward", function))  # of one for some tasks alone
-        wanted = f"Fix: return a list with one finite number (or None) per completion, here {count}"
-        raise RecipeError(f"reward {name!r} returned {str(result)[:80]}{place}. {wanted}") from None
+        place = defined_at(getattr(function, "reward", function))  # Unwrap a RoutedReward.
+        fix = f"Fix: return a list with one finite number (or None) per completion, here {count}"
+        raise RecipeError(f"reward {name!r} returned {str(result)[:80]}{place}. {fix}") from None
 
 
 def guarded(name: str, reward: Callable, note: Callable[[RecipeError], Any]) -> Callable[..., Any]:
-    """Wrap a reward so that ``note`` gets its failure, and the batch is judged to its end; the
-    other processes would wait forever.
+    """Return a reward that calls ``note`` with its error and returns 0.0 instead of raising.
+
+    If one process raised in the middle of a batch, the others would wait for it forever.
     """
 
-    def judge(**columns: Any) -> Values:
+    def guarded_reward(**columns: Any) -> Values:
         try:
             return _numbers(name, reward, reward(**columns), len(columns["completions"]))
         except USER_ERRORS as error:
             note(_failure(name, error, columns))
             return [0.0] * len(columns["completions"])
 
-    async def judge_later(**columns: Any) -> Values:
+    async def guarded_async_reward(**columns: Any) -> Values:
         try:
             return _numbers(name, reward, await reward(**columns), len(columns["completions"]))
         except USER_ERRORS as error:
             note(_failure(name, error, columns))
             return [0.0] * len(columns["completions"])
 
-    return judge_later if is_async(reward) else judge
+    return guarded_async_reward if is_async(reward) else guarded_reward
 
 
 def is_async(reward: Callable) -> bool:
+    """Return whether calling a reward returns a coroutine."""
     return any(map(inspect.iscoroutinefunction, (reward, type(reward).__call__)))
 
 
@@ -145,14 +151,14 @@ def _token_ids(
 ) -> list[list[int]]:
     if tokenizer is None:
         return [[*map(ord, text)] or [0] for text in texts]
-    # The token that ends an empty completion is one, too.
+    # An empty completion has one token, which ends it.
     ids = [
         tokenizer(text, add_special_tokens=False)["input_ids"] or [tokenizer.pad_token_id]
         for text in texts
     ]
     if tokens is None:
         return ids
-    # What ended the turn, and special tokens, are not in the text; their number counts.
+    # The text lacks special tokens, but rewards for length must count them.
     return [
         (one + [tokenizer.pad_token_id] * count)[:count]
         for one, count in zip(ids, tokens, strict=True)
@@ -160,19 +166,18 @@ def _token_ids(
 
 
 def right_answer(solution: Any) -> str | None:
-    r"""The answer that a gold asks for: what its last ``\boxed{…}`` holds, or follows its last
-    ``####``, or all of it.
+    r"""Return the reference answer in a solution, or ``None`` if it is empty.
+
+    This is its last ``\boxed{…}``, the text after its last ``####``, or all of it.
     """
-    gold = "" if solution is None else str(solution)
-    return last_boxed(gold) or gold.rpartition("####")[2].strip() or None
+    text = "" if solution is None else str(solution)
+    return last_boxed(text) or text.rpartition("####")[2].strip() or None
 
 
 def several_golds(questions: Iterable[str], golds: Iterable[Any]) -> str:
-    """Say how many questions come again with a gold that says something else, and what the first
-    has; ``""``: none does.
-    """
+    """Return a sentence about questions with several different reference answers, or ""."""
     first: dict[str, str | None] = {}
-    found: dict[str, str] = {}
+    conflicts: dict[str, str] = {}
     for question, gold in zip(questions, map(right_answer, golds), strict=True):
         known = first.setdefault(question, gold)
         if (
@@ -182,12 +187,12 @@ def several_golds(questions: Iterable[str], golds: Iterable[Any]) -> str:
             and (read := read_gold(known))
             and not settle(read, read_answer(gold, read))
         ):
-            found.setdefault(
+            conflicts.setdefault(
                 question, f"{clip(question, 120)!r} has {known!r:.80} and {gold!r:.80}"
             )
     return (
-        f"{len(found)} of {len(first)} questions come again with another gold: "
-        f"{next(iter(found.values()))}"
-        if found
+        f"{len(conflicts)} of {len(first)} questions have several reference answers: "
+        f"{next(iter(conflicts.values()))}"
+        if conflicts
         else ""
     )

@@ -1,5 +1,6 @@
-"""Language consistency: is the reasoning in the language that it should be in? lingua's models load
-at the first text (0.2 s, 35 MB).
+"""The reward for language consistency: is the reasoning in the expected language?
+
+The models of lingua load with the first text (0.2 s, 35 MB).
 """
 
 import contextlib
@@ -19,8 +20,8 @@ from r1_recipes.rewards.registry import Column, Reward, Values, register_reward
 
 logger = logging.getLogger(__name__)
 
-# Few and large languages per script, since each further one costs the detector accuracy on short
-# sentences.
+# Only a few large languages per script: each further language makes the detector less accurate on
+# short sentences.
 _SHARED_SCRIPTS = {
     "Latin": ["en", "fr", "de", "es", "pt", "it", "nl", "sv", "pl", "cs", "ro", "tr", "id", "vi"],
     "Cyrillic": ["ru", "uk", "bg"],
@@ -60,7 +61,7 @@ _CHARACTERS_PER_WORD = {
     "Thai": 4,
 }  # about as much text as one word of a spaced script
 _VARIABLE_SCRIPTS = {"Latin", "Greek", "Cyrillic"}
-# x; the triangle ABC; and what mathematics writes in letters.
+# Variables (x), triangles (ABC), and functions and units of mathematics.
 _VARIABLE = re.compile(
     r".|[A-Z]{1,3}|(?i:sin|cos|tan|cot|sec|csc|arcsin|arccos|arctan|sinh|cosh|tanh|log|ln|lg|"
     r"exp|lim|max|min|sup|inf|gcd|lcm|mod"
@@ -68,54 +69,54 @@ _VARIABLE = re.compile(
     re.DOTALL,
 )
 _SENTENCE_END = re.compile(r"[.!?;:。！？；：\n]+")
-# Maths and addresses belong to no language. What never closes hides nothing; each alternative takes
-# time in proportion to the text.
+# Maths and addresses have no language. An unclosed delimiter hides nothing. Each alternative is
+# linear in the length of the text.
 _NO_LANGUAGE = re.compile(
     r"\$\$.*?\$\$"
     r"|\\\[(?:(?!\\\[).)*?\\\]|\\\((?:(?!\\\().)*?\\\)"
     r"|\\begin\{(?:(?!\\begin\{).)*?\\end\{[^{}\n]{0,40}\}"
     r"|https?://[!-~]+|www\.[!-~]+"
-    # Pandoc's rule for inline maths, which leaves "$2 each, so $18" alone.
+    # The rule of Pandoc for inline maths, which does not match "$2 each, so $18".
     r"|\$(?=[^\s$])[^$\n]*(?<=[^\s$])\$(?!\d)"
     r"|\\[A-Za-z]+\*?(?:\{[^{}\n]*\})*",
     re.DOTALL,
 )
 
-# What is said within maths: text set in it, five words in a row, letters that mathematics has not.
-_SAID = regex.compile(
+# Prose within maths: \text{…}, five words in a row, and letters that mathematics does not use.
+_PROSE_IN_MATHS = regex.compile(
     r"\\(?:text[a-z]*|mbox|hbox|emph)\s*\{[\s{]*([^{}]*)"
     r"|((?<![\p{L}\p{M}\\])(?:[\p{L}\p{M}]++[\s,.;:!?'’~]++){4,}[\p{L}\p{M}]++)"
     r"|((?:[^\P{L}\p{Latin}\p{Greek}\p{Cyrillic}\p{Common}]\p{M}*)+)"
 )
 
-# On GSM8K's sentences the detector's first choice is wrong for 1 of 2 with 1 or 2 words, 1 of 6
-# with 5 words and 1 of 60 from 12 up.
+# On sentences of GSM8K, the detector's first choice is wrong for 1 of 2 with 1 or 2 words, for 1 of
+# 6 with 5 words, and for 1 of 60 with 12 words or more.
 _MIN_WORDS = 5
-# A sentence is foreign if the detector gives the target less than this. 1,500 worked solutions of
-# GSM8K score 0.996 for English (0.955 by the detector's first choice), and 0.06 to 0.14 for French,
-# German or Spanish.
+# A sentence is foreign if the detector's confidence in the target language is below this. With this
+# limit, 1,500 worked solutions of GSM8K score 0.996 for English (0.955 by the detector's first
+# choice), and 0.06 to 0.14 for French, German or Spanish.
 _FOREIGN_BELOW = 0.005
-# The detector takes about 0.1 ms per sentence: of a long text about this many, evenly spread, stand
-# for all.
+# The detector takes about 0.1 ms per sentence, so it reads a sample of a long text: about this many
+# chunks, evenly spaced.
 _MAX_CHUNKS = 200
 _MAX_CHUNK_WORDS = 60
 
 
 @register_reward("language_consistency")
 class LanguageConsistencyReward(Reward):
-    """Share of the reasoning that is in the target language.
+    """Return the share of the reasoning that is in the target language.
 
-    Range: 0..1, in words; two Han or kana characters, or four Thai ones, count as a word. The
+    Range: 0..1, in words; two Han or kana characters, or four Thai characters, count as a word. The
     target is the row's ``language`` column, else ``language_consistency_target``, else the language
-    of the prompt's last user message. ``None`` if the column holds a language that is not
-    supported, or the prompt has too few words to tell.
+    of the prompt's last user message. Return ``None`` if the column holds an unsupported language,
+    or if the prompt has too few words to detect its language.
 
-    Maths (in ``$…$`` and the like), LaTeX, numbers, single letters, addresses and tags do not
-    count; a reasoning that holds nothing else scores 1.0. Code counts, and so does what is said
-    within maths: ``\\text{…}``, five words in a row, Chinese. Without a reasoning block, what
-    stands in its place is judged; without words there, the score is 0.0. Fewer than 5 words in a
-    script that several languages share count as the target. Source: DeepSeek-R1 (arXiv:2501.12948,
-    section 2.3.2).
+    Maths (such as ``$…$``), LaTeX, numbers, single letters, addresses and tags do not count. A
+    reasoning without any other words scores 1.0. Code counts, and so does prose within maths:
+    ``\\text{…}``, five words in a row, Chinese. Without a reasoning block, the text before the
+    answer counts; if it has no words, the score is 0.0. Fewer than 5 words in a script that several
+    languages share count as the target language. Source: DeepSeek-R1 (arXiv:2501.12948, section
+    2.3.2).
     """
 
     judges = "style"
@@ -167,8 +168,9 @@ class LanguageConsistencyReward(Reward):
 
 
 def language_code(name: str) -> str | None:
-    """The key of :data:`LANGUAGES` for a code with or without region (``zh-CN``) or an English
-    name; ``None`` if there is none.
+    """Return the key of :data:`LANGUAGES` for a language code (``zh-CN``) or an English name.
+
+    Return ``None`` if the language is not supported.
     """
     code = re.split("[-_]", name.strip().lower(), maxsplit=1)[0]
     if code not in LANGUAGES:
@@ -177,23 +179,26 @@ def language_code(name: str) -> str | None:
     return code if code in LANGUAGES else None
 
 
-@cache  # warns once
+@cache  # Warns once per name.
 def _column_language(name: str) -> str | None:
     if (code := language_code(name)) is None:
         logger.warning(
-            "%s Such rows get no language_consistency reward.",
+            "%s Rows with this value get no language_consistency reward.",
             unknown_name("value in column 'language'", name, LANGUAGES),
         )
     return code
 
 
 def _sentences(text: str) -> list[list[tuple[str, str]]]:
-    """The words that count in each sentence, with their scripts."""
+    """Return the words that count in each sentence, with their scripts."""
     sentences = []
-    spoken = _NO_LANGUAGE.sub(
-        lambda span: f" {' '.join(said[said.lastindex] for said in _SAID.finditer(span[0]))} ", text
+    prose = _NO_LANGUAGE.sub(
+        lambda span: (
+            f" {' '.join(words[words.lastindex] for words in _PROSE_IN_MATHS.finditer(span[0]))} "
+        ),
+        text,
     )
-    for sentence in _SENTENCE_END.split(spoken):
+    for sentence in _SENTENCE_END.split(prose):
         words = [(str(match.lastgroup), match[0]) for match in _WORD.finditer(sentence)]
         sentences.append(
             [
@@ -206,40 +211,42 @@ def _sentences(text: str) -> list[list[tuple[str, str]]]:
 
 
 def _script_sizes(words: Sequence[tuple[str, str]]) -> dict[str, float]:
-    """Words in each script of one sentence; the Han characters of a Japanese sentence are
-    Japanese.
+    """Return the number of words in each script of one sentence.
+
+    The Han characters of a Japanese sentence count as Japanese.
     """
     sizes: dict[str, float] = defaultdict(float)
     for script, word in words:
         sizes[script] += len(word) / _CHARACTERS_PER_WORD.get(script, len(word))
-    # Japanese prose is about half kana; a lone kana in Chinese is a name or a quotation.
+    # Japanese prose is about half kana. A few kana in Chinese are a name or a quotation.
     if sizes["Kana"] * 5 >= sizes["Han"]:
         sizes["Kana"] += sizes.pop("Han")
     return sizes
 
 
 def _share(text: str, target: str) -> float | None:
-    """Share of ``text`` in ``target``; ``None`` if nothing counts."""
+    """Return the share of a text in the target language, or ``None`` if it has no words."""
     script, sentences = LANGUAGES[target], _sentences(text)
     sizes = [_script_sizes(words) for words in sentences]
     total = sum(sum(size.values()) for size in sizes)
     if not total:
         return None
-    # "計算結果" alone may be either language; six characters of Japanese hold a kana.
+    # "計算結果" alone may be Chinese or Japanese. Japanese of six characters contains kana.
     inside = sum(
         size[script] + (size["Han"] if target == "ja" and size["Han"] < 3 else 0.0)
         for size in sizes
     )
     if script in _SHARED_SCRIPTS:
         inside *= 1.0 - _foreign_share(
-            [[word for one, word in words if one == script] for words in sentences], target
+            [[word for name, word in words if name == script] for words in sentences], target
         )
     return min(1.0, inside / total)
 
 
 def _foreign_share(sentences: Sequence[list[str]], target: str) -> float:
-    """Share of the words that stand in sentences of another language than ``target``. Short
-    sentences are put together.
+    """Return the share of words in sentences of a language other than ``target``.
+
+    Short sentences are joined first.
     """
     chunks: list[list[str]] = [[]]
     for words in sorted(sentences, key=lambda words: len(words) < _MIN_WORDS):
@@ -249,25 +256,24 @@ def _foreign_share(sentences: Sequence[list[str]], target: str) -> float:
     chunks = [words for words in chunks if len(words) >= _MIN_WORDS]
     size = foreign = 0
     for words in chunks[:: len(chunks) // _MAX_CHUNKS + 1]:
-        known = _confidences(words)
+        confidences = _confidences(words)
         size += len(words)
-        # Words that fit none of its languages leave every one at 0.
-        if any(known.values()) and known[target] < _FOREIGN_BELOW:
+        # Words that fit none of the languages have a confidence of 0 in all of them.
+        if any(confidences.values()) and confidences[target] < _FOREIGN_BELOW:
             foreign += len(words)
     return foreign / size if size else 0.0
 
 
 def _text_language(text: str) -> str | None:
-    """The language most of ``text`` is in; ``None`` if there are too few words to tell."""
+    """Return the language of a text, or ``None`` if it has too few words to detect it."""
     words = [word for sentence in _sentences(text) for _, word in sentence]
     best, confidence = next(iter(_confidences(words).items()))
     return best if confidence > 0.5 and (best in _OWN_SCRIPTS or len(words) >= _MIN_WORDS) else None
 
 
 def _confidences(words: Sequence[str]) -> dict[str, float]:
-    """How sure the detector is of each language, the likeliest first."""
-    # Words past a sentence's length, and letters past a word's, are hostile input or a list;
-    # neither needs to be read in full.
+    """Return the detector's confidence in each language, the likeliest first."""
+    # Longer sentences and words are lists or hostile input, so read only their beginnings.
     values = _detector().compute_language_confidence_values(
         " ".join(word[:40] for word in words[:_MAX_CHUNK_WORDS])
     )
@@ -276,8 +282,8 @@ def _confidences(words: Sequence[str]) -> dict[str, float]:
 
 @cache
 def _detector() -> LanguageDetector:
-    # The full mode takes 380 MB and 3 s to load and twice the time per text, for a mean of 0.9997
-    # where this one has 0.996.
+    # The mode with high accuracy takes 380 MB, 3 s to load and twice the time per text. Its mean is
+    # 0.9997 instead of 0.996.
     return (
         LanguageDetectorBuilder.from_iso_codes_639_1(*map(IsoCode639_1.from_str, LANGUAGES))
         .with_low_accuracy_mode()

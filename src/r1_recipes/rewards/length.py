@@ -1,6 +1,4 @@
-"""Rewards that look at how long a completion is, in tokens: the lengths of TRL's ``completion_ids``
-column.
-"""
+"""Rewards for the length of a completion in tokens, from the column ``completion_ids`` of TRL."""
 
 import math
 from typing import Any, ClassVar
@@ -12,15 +10,14 @@ from r1_recipes.rewards.registry import Column, Reward, Values, register_reward
 
 @register_reward("cosine")
 class CosineReward(MathReward):
-    """Correctness scaled by length: along half a cosine from one bound at 0 tokens to the other at
-    ``cosine_max_len`` and beyond.
+    """Return correctness scaled by length, along half a cosine from 0 to ``cosine_max_len`` tokens.
 
-    Range: -0.5..1 by default. ``None`` if the gold cannot be judged by. A right completion goes
-    from ``cosine_max_value_correct`` (short) to ``cosine_min_value_correct`` (long), a wrong one
-    from ``cosine_min_value_wrong`` to ``cosine_max_value_wrong``. With the defaults, which are
-    open-r1's, a wrong answer costs more the longer it is; for the paper's opposite slope swap the
-    last two. Source: "Demystifying Long Chain-of-Thought Reasoning" (arXiv:2502.03373, appendix
-    C.1), by way of open-r1.
+    Range: -0.5..1 by default. Return ``None`` if the reference answer cannot be compared. A correct
+    completion scores from ``cosine_max_value_correct`` (short) to ``cosine_min_value_correct``
+    (long), a wrong completion from ``cosine_min_value_wrong`` to ``cosine_max_value_wrong``. With
+    the defaults, which are those of open-r1, a longer wrong answer scores less. For the opposite
+    slope of the paper, swap the last two. Source: "Demystifying Long Chain-of-Thought Reasoning"
+    (arXiv:2502.03373, appendix C.1), by way of open-r1.
     """
 
     cosine_min_value_wrong: float = 0.0
@@ -40,8 +37,8 @@ class CosineReward(MathReward):
             short, long = self.cosine_min_value_wrong, self.cosine_max_value_wrong
             if verdict.right:
                 short, long = self.cosine_max_value_correct, self.cosine_min_value_correct
-            # Unclamped, the cosine climbs back and pays a completion of twice the maximum like an
-            # empty one.
+            # Beyond the maximum, the cosine would rise again and reward twice the maximum like an
+            # empty completion.
             progress = min(len(ids) / self.cosine_max_len, 1.0)
             scores.append(
                 None
@@ -53,12 +50,13 @@ class CosineReward(MathReward):
 
 @register_reward("length")
 class LengthReward(MathReward):
-    """Short right answers before long ones, relative to the other completions of the same prompt.
+    """Return a higher score for shorter correct answers to the same prompt.
 
-    With ``w = 0.5 - (tokens - shortest) / (longest - shortest)`` over the group: ``w`` if right,
-    ``min(0, w)`` if wrong, 0.0 if all are equally long. Range: -0.5..0.5. ``None`` if the gold
-    cannot be judged by. Source: Kimi k1.5 (arXiv:2501.12599, section 2.3.3): the completions of one
-    prompt, in all processes; open-r1's ``len_reward`` takes one process's batch.
+    With ``w = 0.5 - (tokens - shortest) / (longest - shortest)`` over the group, the score is ``w``
+    if correct, ``min(0, w)`` if wrong, and 0.0 if all are equally long. Range: -0.5..0.5. Return
+    ``None`` if the reference answer cannot be compared. Source: Kimi k1.5 (arXiv:2501.12599,
+    section 2.3.3). The group is all completions of one prompt, in all processes. open-r1's
+    ``len_reward`` takes the batch of one process instead.
     """
 
     ranks_group = True
@@ -69,20 +67,18 @@ class LengthReward(MathReward):
         self, completions: Column, prompts: Column = (), completion_ids: Column = (), **columns: Any
     ) -> Values:
         prompts = list(prompts)
-        own = [(prompt, len(ids)) for prompt, ids in zip(prompts, completion_ids, strict=True)]
-        everywhere = processes.gather(
-            own
-        )  # first: where comparing fails in one process, the others must not wait here
+        lengths = [(prompt, len(ids)) for prompt, ids in zip(prompts, completion_ids, strict=True)]
+        # Gather before comparing: if comparing fails in one process, the others must not wait here.
+        all_lengths = processes.gather(lengths)
         _, verdicts = correctness(self, completions, prompts=prompts or None, **columns)
-        firsts = [
-            prompts.index(prompt) for prompt in prompts
-        ]  # conversations and images do not hash
+        # Conversations and images are not hashable, so the first index stands for a prompt.
+        firsts = [prompts.index(prompt) for prompt in prompts]
         groups = {
-            first: [length for prompt, length in everywhere if prompt == prompts[first]]
+            first: [length for prompt, length in all_lengths if prompt == prompts[first]]
             for first in set(firsts)
         }
         rewards: Values = []
-        for first, (_, length), verdict in zip(firsts, own, verdicts, strict=True):
+        for first, (_, length), verdict in zip(firsts, lengths, verdicts, strict=True):
             shortest, longest = min(groups[first]), max(groups[first])
             weight = 0.5 - (length - shortest) / (longest - shortest) if longest > shortest else 0.0
             rewards.append(
@@ -93,11 +89,11 @@ class LengthReward(MathReward):
 
 @register_reward("soft_overlong_punishment")
 class SoftOverlongPunishmentReward(Reward):
-    """0.0 up to ``max_completion_len - soft_punish_cache`` tokens, from there linearly down to -1.0
-    at ``max_completion_len``.
+    """Return a penalty for completions near or over the maximum length.
 
-    Range: -1..0. Source: DAPO (arXiv:2503.14476, equation 13), as TRL's
-    ``get_soft_overlong_punishment``.
+    Range: -1..0. It is 0.0 up to ``max_completion_len - soft_punish_cache`` tokens, then falls
+    linearly to -1.0 at ``max_completion_len``. Source: DAPO (arXiv:2503.14476, equation 13), with
+    TRL's ``get_soft_overlong_punishment``.
     """
 
     judges = "style"
@@ -106,7 +102,7 @@ class SoftOverlongPunishmentReward(Reward):
     soft_punish_cache: int = 4096
 
     def __post_init__(self) -> None:
-        # TRL divides by it; with one above the maximum, even an empty completion would be punished.
+        # TRL divides by this value. Above the maximum, it would punish even an empty completion.
         fits = 0 < self.soft_punish_cache <= self.max_completion_len
         self.require(
             fits, "soft_punish_cache", f"from 1 to max_completion_len ({self.max_completion_len})"

@@ -1,6 +1,4 @@
-"""Rewards for an answer in words or an option's letter: golds that are not mathematics, a judge
-where rules cannot tell.
-"""
+"""Rewards for answers in words or option letters, with an optional judge model."""
 
 import re
 import unicodedata
@@ -15,24 +13,27 @@ from r1_recipes.verification import Refusal, Verdict
 from r1_recipes.verification.lexicon import chosen
 from r1_recipes.verification.reading import ANCHOR
 
-# A number keeps its sign and its point, and what stands between two or compares them; a word keeps
-# a sign at its end (HER2+ is not HER2-). A hyphen after a letter is no sign: Type-2 is Type 2.
+# A number keeps its sign, its decimal point, and a slash, colon or comparison sign beside it. A
+# word keeps a sign at its end: HER2+ is not HER2-. A hyphen after a letter is not a sign: Type-2 is
+# Type 2.
 _TOKEN = re.compile(
     r"(?:(?<!\w)-|\+)?(?:\d+(?:[.,]\d+)*|(?<![\w.])\.\d+)%?(?![^\W\d_])|"
     r"(?<=\d)\s*[/:]\s*(?=\d)|[<>≤≥≠±↑↓=^]|[^\W_]+(?:[-+](?!\w))?"
 )
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
 _POWER = re.compile(r"(?<=\d)(?=[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻])")  # 10⁵ is not 105; Ca²⁺ is Ca2+
-# An article stands before a word. A capital A elsewhere than at the beginning is a letter:
-# hepatitis A virus.
+# An article comes before a word. A capital A that is not at the beginning is a letter: hepatitis A
+# virus.
 _ARTICLE = re.compile(r"(?:\A\W*(?i:an?|the)|\b(?:an?|[Tt]he))\s+(?=\w)")
-# Of a longer answer no part is known to be the one that is meant; a judge reads the beginning.
+# The rules reject a longer answer. A judge reads the beginning of it.
 _MAX_CHARS = 4000
 
 
 def candidates(answer: str) -> list[str]:
-    """What of an answer may stand for all of it: the whole, what follows the last "answer is" on
-    its line, what its one box holds.
+    """Return the parts of an answer that may be the final answer.
+
+    These are the whole answer, the text after the last "answer is" on its line, and the content of
+    the only box.
     """
     texts = [answer]
     *_, anchor = [None, *ANCHOR.finditer(answer)]
@@ -53,8 +54,9 @@ def candidates(answer: str) -> list[str]:
 
 
 def words(text: str) -> list[str]:
-    """The words and numbers of a text, as they are compared: case, width, articles, punctuation and
-    emphasis do not count.
+    """Return the words and numbers of a text in the form that is compared.
+
+    Case, character width, articles, punctuation and emphasis do not count.
     """
     plain = unicodedata.normalize("NFKC", _POWER.sub("^", text)).replace("*", "").replace("`", "")
     plain = _THOUSANDS.sub(lambda number: number[0].replace(",", ""), _ARTICLE.sub("", plain))
@@ -63,18 +65,20 @@ def words(text: str) -> list[str]:
 
 
 def choice(text: str) -> tuple[str, list[str]] | None:
-    """The one option's letter, A to J, that a text begins with, and the words after it; ``None`` if
-    there is none, or two.
+    """Return the option letter (A to J) that a text begins with, and the words after it.
+
+    Return ``None`` if there is no letter, or several.
     """
-    found = chosen(text)
-    return found and (found[0], words(found[1]))
+    letter_and_text = chosen(text)
+    return letter_and_text and (letter_and_text[0], words(letter_and_text[1]))
 
 
-_DOUBT = re.compile(r"[?？]|\d\s*!|!\s*\d")  # a question, a factorial
+_QUESTION_OR_FACTORIAL = re.compile(r"[?？]|\d\s*!|!\s*\d")
 
 
-def _says(answer: str | None, gold: str) -> bool:
-    if answer and _DOUBT.search(answer) and not _DOUBT.search(gold):
+def _same_words(answer: str | None, gold: str) -> bool:
+    """Return whether a candidate of the answer has the same words as the reference answer."""
+    if answer and _QUESTION_OR_FACTORIAL.search(answer) and not _QUESTION_OR_FACTORIAL.search(gold):
         return False
     return (
         answer is not None
@@ -83,78 +87,79 @@ def _says(answer: str | None, gold: str) -> bool:
     )
 
 
-def _chooses(answer: str | None, gold: str) -> bool:
-    """Whether the answer is the gold's letter, and no other words than the gold's follow it: E.
-    coli is not E. histolytica.
+def _same_choice(answer: str | None, gold: str) -> bool:
+    """Return whether the answer is the letter of the reference answer, without different words.
+
+    ``E. coli`` is not ``E. histolytica``.
     """
-    wanted = choice(gold)
-    if wanted is None or answer is None or len(answer) > _MAX_CHARS:
+    reference = choice(gold)
+    if reference is None or answer is None or len(answer) > _MAX_CHARS:
         return False
-    letter, text = wanted
-    found = [one for one in map(choice, candidates(answer)) if one is not None]
-    return {one[0] for one in found} == {letter} and (
-        not text or any(one[1] in ([], text) for one in found)
+    letter, text = reference
+    choices = [option for option in map(choice, candidates(answer)) if option is not None]
+    return {option[0] for option in choices} == {letter} and (
+        not text or any(option[1] in ([], text) for option in choices)
     )
 
 
 def _other_unit(answer: str | None, gold: str) -> bool:
-    """Whether the gold has a unit (or a variable) that the answer, though it is not a number alone,
-    does not have.
-    """
-    if answer is None:  # found in the whole text, which `boxed` allows
+    """Return whether the answer has words, but not every unit of the reference answer."""
+    if answer is None:  # The format `boxed` may find an answer in the whole text.
         return False
     texts = (unicodedata.normalize("NFKC", text) for text in (gold, candidates(answer)[-1]))
-    wanted, found = (
+    reference_units, answer_units = (
         set(re.findall(r"[^\W\d_]+|%", re.sub(r"\\[a-zA-Z]+", " ", text).casefold()))
         for text in texts
     )
-    return bool(wanted and found and not wanted <= found)
+    return bool(reference_units and answer_units and not reference_units <= answer_units)
 
 
 @register_reward("exact_match")
 class ExactMatchReward(AnswerReward):
-    """1.0 if the answer says the column ``solution`` and nothing else, else 0.0; ``None`` if there
-    is no gold.
+    """Return 1.0 if the answer is the reference answer in ``solution`` and nothing else, else 0.0.
 
-    Range: {0, 1}. Compared are words and numbers: case, punctuation, articles and Markdown do not
-    count, order and signs (``-``, ``<``, ``↑``) do. Of an answer in a sentence, what follows
-    "answer is" or stands in a box is compared, too. Two names are not one.
+    Range: {0, 1}. Return ``None`` without a reference answer. Words and numbers are compared, with
+    their order and signs (``-``, ``<``, ``↑``). Case, punctuation, articles and Markdown do not
+    count. In a sentence, the text after "answer is" or in a box is compared too. An answer with two
+    names is wrong.
     """
 
     def score(self, answer: str | None, gold: str) -> float | None:
-        return float(_says(answer, gold)) if words(gold) else None
+        return float(_same_words(answer, gold)) if words(gold) else None
 
 
 @register_reward("choice_match")
 class ChoiceMatchReward(AnswerReward):
-    """1.0 if the answer is the option's letter in the column ``solution``, else 0.0; ``None`` if
-    the gold is no letter, A to J.
+    """Return 1.0 if the answer is the option letter in ``solution``, else 0.0.
 
-    Range: {0, 1}. ``B``, ``(B)``, ``B. pancreas`` and ``The answer is B`` are the same choice; two
-    letters are none, and after a gold with words (``B. pancreas``) other words are another answer.
+    Range: {0, 1}. Return ``None`` if the reference answer is not a letter from A to J. ``B``,
+    ``(B)``, ``B. pancreas`` and ``The answer is B`` are the same choice. Two letters are wrong. If
+    the reference answer has words (``B. pancreas``), a letter with different words is wrong.
     Source: open-r1-multimodal.
     """
 
     def score(self, answer: str | None, gold: str) -> float | None:
-        return None if choice(gold) is None else float(_chooses(answer, gold))
+        return None if choice(gold) is None else float(_same_choice(answer, gold))
 
 
 @register_reward("answer_match")
 class AnswerMatchReward(MathReward, AnswerReward):
-    """1.0 if ``choice_match``, ``accuracy`` or ``exact_match`` accepts the answer, as the gold
-    asks; else what a judge says, or 0.0.
+    """Return 1.0 if a rule accepts the answer, else a judge's score.
 
-    Range: 0..1 ({0, 1} without a judge). ``None`` if there is no gold, or the judge gave no score.
+    Range: 0..1 ({0, 1} without a judge). The rules are those of ``choice_match``, ``accuracy`` and
+    ``exact_match``; the reference answer decides which apply. Without a judge, other answers score
+    0.0. Return ``None`` if there is no reference answer, or if the judge
+    gave no score.
 
     ``match_judge`` is ``openai:NAME``, a model behind an OpenAI-compatible server
-    (``OPENAI_BASE_URL``), asked only about answers that the rules do not accept. It gets
-    ``match_judge_prompt``, with ``{question}``, ``{solution}`` and ``{answer}``, and its last line,
-    ``Score: x`` with 0 to 1, counts; another number does not. Metrics: ``answer_match/asked`` (rows
-    of the batch), ``…/unscored``, ``…/failed``; ``matched_by`` in the completions table. A batch of
-    which all requests fail is an error.
+    (``OPENAI_BASE_URL``). It reads only answers that the rules do not accept. It gets
+    ``match_judge_prompt``, with ``{question}``, ``{solution}`` and ``{answer}``. The last line of
+    its reply must be ``Score: x`` with a number from 0 to 1. Metrics: ``answer_match/asked`` (the
+    rows of a batch that it reads), ``…/unscored``, ``…/failed``. The completions table has
+    ``matched_by``. If all requests of a batch fail, the reward raises an error.
 
-    Source: HuatuoGPT-o1 (arXiv:2412.18925), whose verifier is a model alone; here rules come first,
-    which cannot be talked round.
+    Source: HuatuoGPT-o1 (arXiv:2412.18925). Its verifier is only a model. Here rules come first,
+    because a completion cannot persuade them.
     """
 
     match_judge: str = ""
@@ -163,16 +168,16 @@ class AnswerMatchReward(MathReward, AnswerReward):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.match_judge:
-            served = extras.needed("judges", "match_judge").SERVED
-            named = self.match_judge.startswith(served) and self.match_judge != served
+            prefix = extras.needed("judges", "match_judge").SERVED
+            is_served = self.match_judge.startswith(prefix) and self.match_judge != prefix
             self.require(
-                named,
+                is_served,
                 "match_judge",
                 "'openai:NAME', a model behind an OpenAI-compatible server, or ''",
             )
-            asks = all(slot in self.match_judge_prompt for slot in ("{solution}", "{answer}"))
+            has_slots = all(slot in self.match_judge_prompt for slot in ("{solution}", "{answer}"))
             self.require(
-                asks,
+                has_slots,
                 "match_judge_prompt",
                 "a text with {solution} and {answer} that asks for a line 'Score: x'",
             )
@@ -208,12 +213,12 @@ class AnswerMatchReward(MathReward, AnswerReward):
             if verdict == Verdict(None, Refusal.HURRIED) and not matched_by[row]:
                 scores[row] = None
         if self.match_judge:
-            asked = {
+            for_judge = {
                 row: answer[:_MAX_CHARS]
                 for row, answer in enumerate(answers)
                 if answer and words(golds[row]) and not matched_by[row]
             }
-            questions = {row: last_user_text(prompts[row]) if prompts else "" for row in asked}
+            questions = {row: last_user_text(prompts[row]) if prompts else "" for row in for_judge}
             judges = extras.needed("judges", "match_judge")
             slots = [
                 {
@@ -221,7 +226,7 @@ class AnswerMatchReward(MathReward, AnswerReward):
                     "solution": golds[row],
                     "answer": judges.as_text(answer),
                 }
-                for row, answer in asked.items()
+                for row, answer in for_judge.items()
             ]
             opinions = [
                 judges.within((0.0, 1.0), opinion)
@@ -230,10 +235,10 @@ class AnswerMatchReward(MathReward, AnswerReward):
             judges.report_unjudged(
                 f"reward {self.name!r}, match_judge {self.match_judge!r}", opinions
             )
-            for row, opinion in zip(asked, opinions, strict=True):
+            for row, opinion in zip(for_judge, opinions, strict=True):
                 scores[row] = opinion.score
                 matched_by[row] = "judge" if scores[row] else ""
-            log_metric("answer_match/asked", float(len(asked)))
+            log_metric("answer_match/asked", float(len(for_judge)))
             log_metric(
                 "answer_match/unscored", float(sum(opinion.score is None for opinion in opinions))
             )
@@ -244,12 +249,10 @@ class AnswerMatchReward(MathReward, AnswerReward):
 
 
 def _rule(answer: str | None, gold: str, equal: bool | None) -> str:
-    """The rule that accepts the answer; ``""`` if none does. ``equal`` is the verdict of
-    mathematics.
-    """
-    if _chooses(answer, gold):
+    """Return the rule that accepts the answer, or "". ``equal`` is the verdict of mathematics."""
+    if _same_choice(answer, gold):
         return "choice"
-    # Of mathematics, words lose brackets and signs: [1,2] is not (1,2).
-    if re.search(r"[^\W\d_]{2,}", re.sub(r"\\[a-zA-Z]+", " ", gold)) and _says(answer, gold):
+    # Words alone would ignore brackets and signs of mathematics: [1,2] is not (1,2).
+    if re.search(r"[^\W\d_]{2,}", re.sub(r"\\[a-zA-Z]+", " ", gold)) and _same_words(answer, gold):
         return "words"
     return "mathematics" if equal and not _other_unit(answer, gold) else ""

@@ -1,4 +1,4 @@
-"""Rewards by task: each judges the rows of the tasks that name it."""
+"""Rewards by task: each reward scores the rows of the tasks that name it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,13 @@ from r1_recipes.rewards.registry import Values, ignore
 
 
 def check_task_rewards(task_rewards: Any, reward_funcs: Sequence[str]) -> list[str]:
-    """Refuse a ``task_rewards`` that cannot be followed, before any data are read; return the
-    rewards that no entry names.
+    """Check ``task_rewards`` before any data are read.
+
+    Returns:
+        The rewards that no entry names. They score all rows.
+
+    Raises:
+        RecipeError: An entry is not a list of rewards in ``reward_funcs``.
     """
     if not isinstance(task_rewards, Mapping) or not task_rewards:
         raise RecipeError(
@@ -27,7 +32,7 @@ def check_task_rewards(task_rewards: Any, reward_funcs: Sequence[str]) -> list[s
     for entry, rewards in task_rewards.items():
         if not isinstance(entry, str) or not isinstance(rewards, list | tuple):
             raise RecipeError(
-                f"task_rewards: {entry!r}: must be text, with a list of rewards, got {rewards!r}"
+                f"task_rewards: {entry!r}: must be text with a list of rewards, got {rewards!r}"
             )
         for name in rewards:
             if name not in reward_funcs:
@@ -45,10 +50,11 @@ def route(
     task_rewards: Mapping[str, Sequence[str]],
     task_column: str | None,
 ) -> list[Callable[..., Values]]:
-    """Let each reward judge the rows of its tasks alone; one that no entry names judges all rows.
+    """Return rewards that score only the rows of their tasks.
 
-    Each reward's mean on each task goes to the metric ``rewards/<reward>/<task>``. Without
-    ``task_column``, a row's task stands in the column ``task``, else ``data_source``.
+    A reward that no entry names scores all rows. The mean of a reward on a task is the metric
+    ``rewards/<reward>/<task>``. Without ``task_column``, the column ``task`` or ``data_source``
+    holds the task of a row.
     """
     for_all = check_task_rewards(task_rewards, names)
     routed: list[Callable[..., Values]] = []
@@ -63,33 +69,39 @@ def route(
 
 @dataclass(frozen=True)
 class RoutedReward:
+    """A reward that scores only the rows of its tasks."""
+
     reward: Callable
     name: str
     task_rewards: Mapping[str, Sequence[str]]
-    for_all: Sequence[str]  # the rewards that no entry names
+    for_all: Sequence[str]  # The rewards that no entry names.
     column: str | None
-    logged: dict[str, None] = field(default_factory=dict)  # columns of the completions table
+    logged: dict[str, None] = field(
+        default_factory=dict
+    )  # Logged columns of the completions table.
 
     @property
     def __name__(self) -> str:
         return getattr(self.reward, "__name__", self.name)
 
     def judged(self, columns: Mapping[str, Any]) -> list[int]:
-        """The rows that this reward judges; it is an error if there is no column of tasks, or a row
-        that no reward would judge.
+        """Return the rows this reward scores.
+
+        Raises:
+            RecipeError: The task column is missing, or a row has no reward.
         """
         tasks = self._tasks(columns)
         for task in sorted({task for task in tasks if not self.task_rewards.get(task)}):
-            known = ", ".join(sorted(self.task_rewards))
+            known_tasks = ", ".join(sorted(self.task_rewards))
             if not self.for_all:
                 raise RecipeError(
-                    f"task_rewards: row {tasks.index(task)} has task {task!r}, which no "
-                    f"reward judges; tasks known: {known}"
+                    f"task_rewards: row {tasks.index(task)} has task {task!r}, which no reward "
+                    f"scores. Fix: add rewards for this task; task_rewards has {known_tasks}"
                 )
             if task not in self.task_rewards:
                 warn_once(
-                    f"task_rewards: no entry for task {task!r}; its rows are judged by "
-                    f"{', '.join(self.for_all)} alone"
+                    f"task_rewards: has no entry for task {task!r}. Only {', '.join(self.for_all)} "
+                    f"scores its rows"
                 )
         return [
             row
@@ -98,26 +110,26 @@ class RoutedReward:
         ]
 
     def _tasks(self, columns: Mapping[str, Any]) -> list[str]:
-        known = [
+        lists = [
             name
             for name, value in columns.items()
             if isinstance(value, Sequence) and not isinstance(value, str)
         ]
         column = self.column or next(
-            (name for name in ("task", "data_source") if name in known), "task"
+            (name for name in ("task", "data_source") if name in lists), "task"
         )
-        if column not in known:
-            raise RecipeError("task_column: " + unknown_name("column", column, known))
+        if column not in lists:
+            raise RecipeError("task_column: " + unknown_name("column", column, lists))
         return [str(task) for task in columns[column]]
 
     def __call__(self, **columns: Any) -> Values:
         rows, arguments = self._select(columns)
-        # One that asks the other processes must be called in all of them, or they wait for it.
+        # A reward that spans processes must be called in all of them, or the others wait forever.
         called = rows or getattr(self.reward, "spans_processes", False)
-        return self._spread(self.reward(**arguments) if called else [], rows, columns)
+        return self._per_row(self.reward(**arguments) if called else [], rows, columns)
 
     def _select(self, columns: dict[str, Any]) -> tuple[list[int], dict[str, Any]]:
-        """The rows that this reward judges, and its arguments for them."""
+        """Return the rows that this reward scores, and its arguments for them."""
         rows, count = self.judged(columns), len(columns["completions"])
         log_extra = columns.get("log_extra", ignore)
 
@@ -126,9 +138,8 @@ class RoutedReward:
             of_row = dict(zip(rows, values, strict=True))
             log_extra(column, [of_row.get(row) for row in range(count)])
 
-        for column in (
-            self.logged if not rows else ()
-        ):  # the completions table would show an earlier batch's values
+        # Without rows, clear the columns: the completions table would show values of an old batch.
+        for column in self.logged if not rows else ():
             log_some(column, [])
         arguments = {
             key: [value[row] for row in rows]
@@ -138,26 +149,25 @@ class RoutedReward:
         }
         return rows, {**arguments, "log_extra": log_some}
 
-    def _spread(
+    def _per_row(
         self, scores: Sequence[float | None], rows: Sequence[int], columns: dict[str, Any]
     ) -> Values:
-        """The scores as one entry per row of the whole batch; each goes to its task's curve."""
+        """Return one score per row of the whole batch, and log each score under its task."""
         of_row, log_metric = dict(zip(rows, scores, strict=True)), columns.get("log_metric", ignore)
         tasks = self._tasks(columns)
-        # TRL takes the mean over all ranks of what was logged, so one value per row; a rank without
-        # the name does not count.
+        # Log one value per row: TRL averages all logged values over all ranks. A rank that logs
+        # nothing does not count.
         for row, score in of_row.items():
-            if score is not None and not math.isnan(score):  # TRL takes NaN for None
-                task = (
-                    f"task {tasks[row]}" if tasks[row] in ("mean", "std") else tasks[row]
-                )  # TRL's own curves
+            if score is not None and not math.isnan(score):  # TRL reads NaN as None.
+                # TRL uses the names "mean" and "std" for its own metrics.
+                task = f"task {tasks[row]}" if tasks[row] in ("mean", "std") else tasks[row]
                 log_metric(f"rewards/{self.__name__}/{task}", float(score))
         return [of_row.get(row) for row in range(len(tasks))]
 
 
 class AsyncRoutedReward(RoutedReward):
-    """The same around an ``async`` reward, which TRL awaits together with the others."""
+    """A :class:`RoutedReward` for an ``async`` reward, which TRL awaits together with others."""
 
     async def __call__(self, **columns: Any) -> Values:  # type: ignore[override]
         rows, arguments = self._select(columns)
-        return self._spread(await self.reward(**arguments) if rows else [], rows, columns)
+        return self._per_row(await self.reward(**arguments) if rows else [], rows, columns)

@@ -1,4 +1,4 @@
-"""What moved to :mod:`r1_recipes.extras.code.sandbox`; gone in 0.4."""
+"""Deprecated: use :mod:`r1_recipes.extras.code.sandbox`. Version 0.4 removes this module."""
 
 import warnings
 from typing import Any
@@ -8,7 +8,7 @@ from r1_recipes.common import extras
 
 def __getattr__(name: str) -> Any:
     warnings.warn(
-        "r1_recipes.rewards.sandbox is r1_recipes.extras.code.sandbox",
+        "r1_recipes.rewards.sandbox has moved to r1_recipes.extras.code.sandbox",
         DeprecationWarning,
         stacklevel=2,
     )

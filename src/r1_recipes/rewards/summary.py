@@ -1,6 +1,4 @@
-"""What a completion says after its reasoning, and rewards for saying it in few words (mapper
-``summary``).
-"""
+"""Rewards for summaries that are short and keep the facts (mapper ``summary``)."""
 
 from typing import Any
 
@@ -11,8 +9,9 @@ from r1_recipes.rewards.registry import Column, Reward, Values, register_reward
 
 
 def summary(fmt: ResponseFormat, completion: str) -> str | None:
-    """What a completion says after its reasoning, without answer tags, stripped; ``None`` if the
-    reasoning is open or nothing follows.
+    """Return the text after the reasoning, stripped and without answer tags.
+
+    Return ``None`` if the reasoning is not closed or nothing follows it.
     """
     body = fmt.full_text(completion)
     if fmt.reasoning_tags:
@@ -27,10 +26,11 @@ def summary(fmt: ResponseFormat, completion: str) -> str | None:
 
 @register_reward("summary_facts")
 class SummaryFactsReward(Reward):
-    """The share of the row's ``facts`` that the summary mentions; ``None`` if the row has none.
+    """Return the share of the row's ``facts`` that the summary mentions.
 
-    Range: 0..1. A fact is a number or a content word, found as a whole word in any case. Only what
-    follows the reasoning counts.
+    Range: 0..1. Return ``None`` if the row has no facts. A fact is a number or a content word. It
+    must be a whole word of the summary, in upper or lower case. Only the text after the reasoning
+    counts.
     """
 
     judges = "answer"
@@ -38,23 +38,22 @@ class SummaryFactsReward(Reward):
     def __call__(self, completions: Column, facts: Column | None = None, **columns: Any) -> Values:
         if facts is None:
             raise self.missing("a column 'facts' with a list of words per row", columns)
-        said = [
+        mentioned = [
             set(content_words(summary(self.response_format, text) or ""))
             for text in completion_texts(completions)
         ]
         return [
-            sum(fact in own for fact in wanted) / len(wanted) if wanted else None
-            for own, wanted in zip(said, facts, strict=True)
+            sum(fact in words for fact in expected) / len(expected) if expected else None
+            for words, expected in zip(mentioned, facts, strict=True)
         ]
 
 
 @register_reward("summary_compression")
 class SummaryCompressionReward(SummaryFactsReward):
-    """How much shorter than the row's ``document`` the summary is, in characters; 0.0 if it keeps
-    too few of the ``facts``.
+    """Return how much shorter the summary is than ``document``, in characters.
 
-    Range: 0..1: 0.9 is a tenth of the length. ``summary_min_facts`` is the share that must be kept.
-    ``None`` without facts or document.
+    Range: 0..1. A summary with a tenth of the length scores 0.9. It scores 0.0 if it keeps less
+    than ``summary_min_facts``, a share of the ``facts``. Return ``None`` without facts or document.
     """
 
     judges = ""

@@ -1,4 +1,4 @@
-"""Rewards for the shape and the surface of a response: formats, visible steps, repetition."""
+"""Rewards for the form of a response: formats, visible steps, repetition."""
 
 import contextlib
 import re
@@ -14,13 +14,12 @@ from r1_recipes.rewards.registry import Reward, register_reward
 
 @register_reward("format")
 class FormatReward(Reward):
-    """1.0 if the whole response is one non-empty reasoning block, then one non-empty answer block,
-    and nothing else; else 0.0.
+    """Return 1.0 if the response is a reasoning block, an answer block and nothing else, else 0.0.
 
-    Range: {0, 1}. White space around blocks is free; a block of which a reader sees nothing
-    (characters without width, ``\\quad``) is empty. Source: DeepSeek-R1's format reward
-    (arXiv:2501.12948, section 2.2.2), stricter than open-r1's pattern, which also pays for two
-    blocks, an empty one, or text after the answer.
+    Range: {0, 1}. There must be one block of each, and neither may be empty. White space around
+    blocks does not count. A block with only invisible characters or ``\\quad`` is empty. Source:
+    the format reward of DeepSeek-R1 (arXiv:2501.12948, section 2.2.2). The pattern of open-r1 is
+    less strict. It also rewards two blocks, an empty block, or text after the answer.
     """
 
     judges = "shape"
@@ -32,10 +31,10 @@ class FormatReward(Reward):
 
 @register_reward("format_partial")
 class FormatPartialReward(Reward):
-    """1.0 for the exact shape, else 0.1 for a reasoning block plus 0.5 for an answer block.
+    """Return 1.0 for the exact format, else 0.1 for a reasoning block and 0.5 for an answer block.
 
-    Range: {0, 0.1, 0.5, 0.6, 1}. ``countdown_answer_anywhere``: a block inside the reasoning
-    counts, too. Source: GRPO-Zero's.
+    Range: {0, 0.1, 0.5, 0.6, 1}. With ``countdown_answer_anywhere``, an answer block inside the
+    reasoning counts too. Source: GRPO-Zero.
     """
 
     judges = "shape"
@@ -59,11 +58,11 @@ class FormatPartialReward(Reward):
 
 @register_reward("tag_count")
 class TagCountReward(Reward):
-    """An equal share of 1.0 for each of the format's tags, with its line breaks, that occurs as
-    often as the format has it (once).
+    """Return the share of the format's tags that occur exactly as often as the format has them.
 
-    Range: 0..1, in quarters for a format with four tags. Source: open-r1 (pull request 418), which
-    also pays for the tags of an empty block; here they earn nothing.
+    Range: 0..1, in quarters for a format with four tags. A tag includes its line breaks. Source:
+    open-r1 (pull request 418), which also rewards the tags of an empty block. Here these tags score
+    nothing.
     """
 
     judges = "shape"
@@ -75,20 +74,19 @@ class TagCountReward(Reward):
             self.response_format.hollow_tags(text),
             self.response_format.full_text(text),
         )
-        # special_token uses one marker twice.
+        # The format special_token uses the same tag twice.
         return sum(tag not in hollow and text.count(tag) == tags.count(tag) for tag in tags) / len(
             tags
         )
 
 
-# Every repeat is bounded or runs over characters that what follows cannot match, so that a search
-# is linear in the text.
+# Every repetition is bounded, or cannot match what follows it, so a search is linear in the text.
 _STEP = re.compile(
     r"""
       (?<![A-Za-z]) Step [ ]? \d{1,4} [ ]? [:：]                   # Step 1:
-    | (?<![A-Za-z]) (?: First | Second | Next | Finally ) ,     # as open-r1 has them
+    | (?<![A-Za-z]) (?: First | Second | Next | Finally ) ,     # as in open-r1
     | ^[ \t]* \d{1,3} (?: [.)][ \t] | [.)](?=[^\W\d_]) | [、．] ) # "1. ", "1.先", not "1.5"
-    | ^[ \t]* [-*•] [ \t]                                       # a bullet, not "-3" nor "**bold**"
+    | ^[ \t]* [-*•] [ \t]                                       # a bullet, not "-3" or "**bold**"
     | 第 [一二三四五六七八九十\d]{1,3} 步 | 首先 | 其次 | 然后 | 最后
     """,
     re.MULTILINE | re.VERBOSE,
@@ -97,11 +95,11 @@ _STEP = re.compile(
 
 @register_reward("reasoning_steps")
 class ReasoningStepsReward(Reward):
-    """A third for each visible step marker in the whole completion, up to 1.0.
+    """Return a third for each visible step marker in the completion, up to 1.0.
 
-    Range: {0, 1/3, 2/3, 1}. Source: open-r1, which counts the English ones; here the Chinese ones
-    count too, numbers on every line, and a bullet only before a space, so that a decimal or a
-    negative number is no step.
+    Range: {0, 1/3, 2/3, 1}. Source: open-r1, which counts English markers. Here Chinese markers
+    count too, and so do numbers at the start of every line. A bullet needs a space after it, so a
+    decimal or a negative number is not a step.
     """
 
     judges = "style"
@@ -111,20 +109,18 @@ class ReasoningStepsReward(Reward):
         return min(1.0, len(_STEP.findall(text)) / 3)
 
 
-_UNITS = regex.compile(
-    rf"[{UNSPACED}]|[^\s{UNSPACED}]+"
-)  # One character of a script without spaces stands for a word.
+# In a script without spaces, each character counts as a word.
+_UNITS = regex.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
 
 
 @register_reward("repetition_penalty")
 class RepetitionPenaltyReward(Reward):
-    """``(1 - distinct / all) * repetition_max_penalty`` over the completion's n-grams; 0.0 if it
-    has fewer than n words.
+    """Return ``(1 - distinct / all) * repetition_max_penalty`` over the completion's n-grams.
 
-    Range: ``repetition_max_penalty``..0. Words stand between white space, in lower case, as in
-    open-r1, so "abcabc" is one; a character of Chinese, Japanese, Thai, Lao, Burmese or Khmer is a
-    word of its own. Source: "Demystifying Long Chain-of-Thought Reasoning" (arXiv:2502.03373,
-    appendix C.2), by way of open-r1.
+    Range: ``repetition_max_penalty``..0. A completion with fewer than n words scores 0.0. White
+    space separates words, and case does not count, as in open-r1. So "abcabc" is a single word. In
+    Chinese, Japanese, Thai, Lao, Burmese and Khmer, each character is a word. Source: "Demystifying
+    Long Chain-of-Thought Reasoning" (arXiv:2502.03373, appendix C.2), by way of open-r1.
     """
 
     judges = "style"
@@ -143,18 +139,18 @@ class RepetitionPenaltyReward(Reward):
         if total < 1:
             return 0.0
         distinct = len(set(zip(*(words[i:] for i in range(self.repetition_n_grams)), strict=False)))
-        # Never -0.0, which is what (1 - 1) * -1.0 gives.
+        # Return 0.0 instead of -0.0, which is (1 - 1) * -1.0.
         return (1 - distinct / total) * self.repetition_max_penalty if distinct < total else 0.0
 
 
 @register_reward("xml_soft_format")
 class XmlSoftFormatReward(Reward):
-    """1.0 if a reasoning block and, with only white space between, an answer block stand anywhere
-    in the text; else 0.0.
+    """Return 1.0 if the text has a reasoning block followed by an answer block, else 0.0.
 
-    Range: {0, 1}. Both blocks hold something, and no further tag. Without answer tags in the
-    format: a reasoning and one answer can be read. Source: the GSM8K GRPO demo for TRL (grpo_demo),
-    whose pattern takes empty blocks too, but only at the beginning of the text.
+    Range: {0, 1}. Only white space may be between the blocks. Neither may be empty or contain
+    another tag. In a format without answer tags, reasoning and an answer must be found. Source: the
+    GSM8K GRPO demo for TRL (grpo_demo). Its pattern also accepts empty blocks, but only at the
+    beginning of the text.
     """
 
     judges = "shape"
@@ -180,11 +176,11 @@ class XmlSoftFormatReward(Reward):
 
 @register_reward("xml_strict_format")
 class XmlStrictFormatReward(Reward):
-    """1.0 if the whole completion is, line break by line break, what the format's layout writes;
-    else 0.0.
+    """Return 1.0 if the completion has exactly the format's layout, with its line breaks, else 0.0.
 
-    Range: {0, 1}. A space before it is free, with which a turn of r1_zero starts, and one line
-    break after it. Source: the GSM8K GRPO demo for TRL (grpo_demo), which requires that line break.
+    Range: {0, 1}. A space at the start is allowed, because messages of r1_zero start with a space.
+    A line break at the end is allowed too. Source: the GSM8K GRPO demo for TRL (grpo_demo), which
+    requires this line break.
     """
 
     judges = "shape"
@@ -193,9 +189,8 @@ class XmlStrictFormatReward(Reward):
     def score_text(self, text: str) -> float:
         parsed = self.response_format.parse(text)
         if parsed.reasoning and parsed.answer and parsed.well_formed:
-            with contextlib.suppress(
-                ValueError
-            ):  # what was read cannot be written, so it was not written in this layout
+            # If the parsed text cannot be rendered, the completion does not have this layout.
+            with contextlib.suppress(ValueError):
                 written = self.response_format.render_completion(parsed.reasoning, parsed.answer)
                 return float(text.removeprefix(" ").removesuffix("\n") == written)
         return 0.0
@@ -203,12 +198,12 @@ class XmlStrictFormatReward(Reward):
 
 @register_reward("xml_count")
 class XmlCountReward(TagCountReward):
-    """An equal share of 1.0 for each of the format's tags that occurs exactly once, with its line
-    breaks, less 0.004 for each character after the last closing answer tag and one line break.
+    """Return ``tag_count``, minus 0.004 for each character after the last closing answer tag.
 
-    Range: at most 1.0, no lower bound. The tags of an empty block earn nothing. Source: the GSM8K
-    GRPO demo for TRL (grpo_demo), which pays 0.125 per tag, also of an empty block, and takes 0.001
-    per character twice: a weight of 0.5 gives its value for a completion that ends in a line break.
+    Range: at most 1.0, no lower bound. One line break after the tag is free. Tags of an empty block
+    score nothing. Source: the GSM8K GRPO demo for TRL (grpo_demo). It gives 0.125 per tag, also for
+    an empty block, and subtracts 0.001 per character twice. With a weight of 0.5, a completion that
+    ends in a line break scores the same here.
     """
 
     full_marks = None
@@ -226,10 +221,10 @@ _INTEGER = re.compile(r"[-+]?(?:[0-9]+|[1-9][0-9]{0,2}(?:,[0-9]{3})+)")
 
 @register_reward("integer_answer")
 class IntegerAnswerReward(Reward):
-    """1.0 if the answer is a whole number and nothing else, right or wrong; else 0.0.
+    """Return 1.0 if the answer is a whole number and nothing else, even if it is wrong, else 0.0.
 
-    Range: {0, 1}. A sign and thousands commas are part of it. Source: the GSM8K GRPO demo for TRL
-    (grpo_demo), which takes digits alone.
+    Range: {0, 1}. The number may have a sign and thousands commas. Source: the GSM8K GRPO demo for
+    TRL (grpo_demo), which accepts only digits.
     """
 
     def score_text(self, text: str) -> float:

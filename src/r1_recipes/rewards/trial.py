@@ -1,4 +1,4 @@
-"""A reward on rows before a run: which rows it judges, which it can read, whether it works."""
+"""Try rewards on a few rows before a run, and check which reference answers they can read."""
 
 from __future__ import annotations
 
@@ -15,33 +15,29 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-_TRIED_FROM = 256  # rows among which two of a reward's tasks are looked for
+_MAX_ROWS_SEARCHED = 256  # Rows to search for two rows of a reward's tasks.
 
 
 def judged_rows(reward: Callable, rows: Dataset) -> Sequence[int]:
-    """The rows that a reward sees: those of its tasks if ``task_rewards`` gives it some,
-    else all.
-    """
+    """Return the rows that a reward scores: all, or those of its tasks in ``task_rewards``."""
     if not isinstance(reward, RoutedReward):
         return range(len(rows))
     return reward.judged({key: rows[key] for key in rows.column_names})
 
 
 def readable_golds(name: str, reward: Callable, rows: Dataset) -> dict[int, bool]:
-    """Whether a reward that compares with a gold can read each row's, by index; rows of other tasks
-    are left out.
-    """
-    mine = judged_rows(reward, rows)
-    if not mine:
+    """Return, for each row that a reward scores, whether it can read the reference answer."""
+    scored = judged_rows(reward, rows)
+    if not scored:
         return {}
-    # Golds and tasks are text; pictures would be decoded.
-    listed = (
-        rows.select(mine)
+    # Leave out pictures, because to_list() would decode them.
+    examples = (
+        rows.select(scored)
         .select_columns([key for key in rows.column_names if key != "image"])
         .to_list()
     )
-    verdicts = score(name, reward, listed, [""] * len(listed), None)
-    return {index: verdict is not None for index, verdict in zip(mine, verdicts, strict=True)}
+    verdicts = score(name, reward, examples, [""] * len(examples), None)
+    return {index: verdict is not None for index, verdict in zip(scored, verdicts, strict=True)}
 
 
 def try_own_rewards(
@@ -51,27 +47,31 @@ def try_own_rewards(
     fmt: ResponseFormat,
     tokenizer: PreTrainedTokenizerBase | None,
 ) -> None:
-    """Call each reward from outside this package on two rows, before the model is loaded: a mistake
-    in it costs seconds.
+    """Call each reward from outside this package on two rows.
+
+    So a mistake in it is found in seconds, before the model is loaded.
     """
     for name, reward in zip(names, rewards, strict=True):
         inner = reward.reward if isinstance(reward, RoutedReward) else reward
         if getattr(inner, "__module__", "").startswith("r1_recipes."):
             continue
-        mine = [
+        samples = [
             rows[index]
-            for index in judged_rows(reward, rows.select(range(min(len(rows), _TRIED_FROM))))[:2]
+            for index in judged_rows(
+                reward, rows.select(range(min(len(rows), _MAX_ROWS_SEARCHED)))
+            )[:2]
         ]
-        tried = [
+        completions = [
             (row, text)
-            for row in mine
-            for text in (_written(fmt, right_answer(row.get("solution"))), "")
+            for row in samples
+            for text in (_rendered(fmt, right_answer(row.get("solution"))), "")
         ]
-        if tried:
-            score(name, inner, [row for row, _ in tried], [text for _, text in tried], tokenizer)
+        if completions:
+            texts = [text for _, text in completions]
+            score(name, inner, [row for row, _ in completions], texts, tokenizer)
 
 
-def _written(fmt: ResponseFormat, answer: str | None) -> str:
-    with contextlib.suppress(ValueError):  # a gold that this format cannot hold
+def _rendered(fmt: ResponseFormat, answer: str | None) -> str:
+    with contextlib.suppress(ValueError):  # This format cannot contain the reference answer.
         return fmt.render_completion("Let me see.", answer or "1")
     return answer or "1"

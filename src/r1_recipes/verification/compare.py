@@ -8,6 +8,7 @@ the places that are typed.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -50,10 +51,11 @@ def compare(gold: str | None, raw_gold: str, answer: Answer, precision: int = PR
             return False  # 22/7 is another approximation
         near, found = [*found, *near[1:]], near[:1]
         return equal(target, found[0], precision) and all(
-            _approximates(one[0], found[0][0]) for one in near
+            _approximates(one[0], found[0][0], answer.rounded[0]) for one in near
         )
     return all(equal(target, one, precision, answer.ordered) for one in found) and all(
-        _approximates(target[0], one[0]) for one in near
+        _approximates(target[0], one[0], side)
+        for one, side in zip(near, answer.rounded, strict=True)
     )
 
 
@@ -295,8 +297,10 @@ def _rounds(typed_gold: Any, gold: Any, answer: Any, typed: bool, is_end: bool) 
     return rounds_to(Fraction(int(gold.p), int(gold.q)), Fraction(str(near)), typed, is_end)
 
 
-def _approximates(exact: Any, near: Any) -> bool:
-    """Whether a decimal is the exact value, rounded to its own places: 3.46 for 2\\sqrt{3}."""
+def _approximates(exact: Any, near: Any, typed_near: str) -> bool:
+    """Return whether a decimal is the exact value, rounded to the places that are typed: 3.46 for
+    2\\sqrt{3}, but not 3.0 for \\sqrt{10}.
+    """
     import sympy
 
     if not (
@@ -306,7 +310,8 @@ def _approximates(exact: Any, near: Any) -> bool:
     ):
         return False
     typed = Fraction(str(near))
-    places = len(str(near).rstrip("0").partition(".")[2])
+    decimals = re.search(r"\.(\d+)", typed_near)
+    places = len(decimals[1]) if decimals else 0
     return abs(float(exact.evalf(15)) - float(typed)) <= 0.5000001 * 10**-places
 
 

@@ -42,6 +42,8 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
         r"excluding excluded exclude besides but instead "
         r"nicht kein\w* weder ohne falsch pas sauf ni sans faux não falso incorrecto nie "
         r"niet inte ikke değil не không "
+        r"bukan kaum rul(?:e|ed|ing)\sout ignoring\sthe\ssign etc "
+        r"such\sas among\sothers and\sso\son for\sexample "
         r"other\sthan rather\sthan apart\sfrom aside\sfrom",
         r"n't\b|\bun-(?=\d)|不(?!同)|非|没|错|除|間違|ではない|아님|नहीं|ليس",
     ),
@@ -50,9 +52,18 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
         Refusal.HEDGE,
         r"maybe perhaps possibly probably might may\sbe could\sbe guess\w* unsure unknown "
         r"depend\w* unless hardly impossible "
-        r"mistake fails? extraneous rejected? discard\w* invalid inadmissible vielleicht "
+        r"mistake fails? extraneous reject(?:ed|s)? discard\w* disregard\w* eliminated invalid "
+        r"inadmissible misses (?:under|over)estimates? "
+        r"too\s(?:big|small|large|high|low|much|many|little|few) vielleicht "
         r"wohl peut-être quizás tal\svez talvez forse",
         "可能|也许",
+    ),
+    # condition
+    (
+        Refusal.HEDGE,
+        r"if(?!\.) else otherwise provided sometimes in\s(?:some|certain|most)\scases "
+        r"for\s(?:odd|even|prime|composite|positive|negative|large|small)\s[a-z]",
+        "",
     ),
     # comparison
     (
@@ -62,8 +73,15 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
         r"outside less(?=\s\d) "
         r"at\s(?:least|most) almost nearly short\sof far\sfrom off\sby asymptotically "
         r"(?<!add\s)(?<!adds\s)(?<!adding\s)up\sto(?=\s\d) "
-        r"(?:mehr|weniger|größer|kleiner)\sals mindestens höchstens",
-        "[多少大小高低]于|[最至][多少]|逾|超过|不到|至[少多]|以[上下]",
+        r"(?:mehr|weniger|größer|kleiner)\sals mindestens höchstens (?:mayor|menor)\sque "
+        r"(?:upper|lower)\sbounds? (?<=\d\s)(?:max|maximum|minimum|tops) in\sdebt "
+        r"(?:close|next|adjacent)\sto(?=\s\d) (?:past|near|preceding|around)(?=\s\d) "
+        r"(?:one|two|three|four|five|six|prime|integer|number)\s(?:after|before)(?=\s\d) "
+        r"up\sto\s(?:an?\s|the\s)?(?:constant|sign|factor) "
+        r"and\s(?:then\ssome|a\sbit|change) with\sremainder "
+        r"(?:ending|ends|starting|starts|begins|beginning)\s(?:in|with)",
+        r"(?<=\d)(?:st|nd|rd|th)\s+(?:prime|term|root|power|percentile|smallest|largest)\b|"
+        "[多少大小高低]于|比\\s*\\d+[^\\d]*[大小多少高低]|近(?=\\s*\\d)|[最至][多少]|逾|超过|不到|至[少多]|以[上下]",
     ),
     # operation
     (
@@ -83,17 +101,22 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
         rf"\d+)\stimes(?=\s*\d) add\s\w+\sto "
         r"(?:in|de)creased\sby reduced\sby to\sthe\s(?:power|third|fourth|fifth|sixth|"
         r"seventh|eighth|ninth|tenth) revers\w+ upside\sdown "
+        r"recurring repeat(?:ed|ing) periodic inverted negated transposed swapped "
+        r"(?:in\s)?(?:duodecimal|ternary|quaternary|quinary) percentiles? "
+        r"(?:per\s)?mille promille permil gross couples? (?<=\d\s)score "
         r"dozens? tens hundreds? thousands? \w*illi?on\w* lakhs? crores? googol myriad [bm]n "
         r"odds permille per\sthousand basis\spoints ppm "
         r"octal hex(?:adecimal)? binary successor predecessor digit\ssum "
         rf"point(?=\s(?:zero|{_COUNTS})\b) "
-        r"halb\w* doppelt\w* Wurzel hoch\s(?:zwei|drei) Quadrat quadriert Kehrwert Hälfte "
+        r"anderthalb\w* dou[cz]ai?nes? docenas? halb\w* doppelt\w* "
+        r"(?:zwei|drei|vier|fünf)(?:mal|fach\w*) \w*fache[ns]? "
+        r"\w*wurzel Wurzel hoch\s(?:zwei|drei) Quadrat quadriert Kehrwert Hälfte "
         r"Viertel Drittel Tausend Dutzend Million(?:en)? "
-        r"Milliarden mille mil moins menos? demi moitié racine raíz mitad doble cuadrado "
+        r"Milliarden mille mil moins menos? negativo demi moitié racine raíz mitad doble cuadrado "
         r"carré opposé opuesto минус",
-        r"[倍半减加]|根号|ルート|マイナス|마이너스|(?<=\d)[\s-]?(?:ish|odd|something)\b|"
+        r"[倍半减加]|根号|[平立]方根|阶乘|ルート|マイナス|마이너스|(?<=\d)[\s-]?(?:ish|odd|something)\b|"
         r"\band counting\b|(?<=\d)\s+against\b|"
-        r"[一二三四五六七八九十百千零负負欠](?=\s*\d)|零下|"
+        r"[一二两三四五六七八九十百千零负負欠](?=\s*[\d\\])|零下|"
         r"(?<=\d)\s*[十拾打零百仟佰만억천]|点(?=[一二三四五六七八九零])|分之|平方(?![米厘分公千])|倒数|相反数",
     ),
 )
@@ -146,7 +169,7 @@ _CALLED = re.compile(
     r"故?选(?:项|择)?|\[(?=[a-j]\]))\s*"
 )
 _OTHER_CHOICE = re.compile(
-    r"\(\s*[A-Ja-j]\s*\)|\b[b-j]\s*(?:[).,:]|\Z)|[,;]\s*[a-j]\b|\b[B-J]\b|选\s*[A-J]|[?？]|"
+    r"\(\s*[A-Ja-j]\s*\)|\A[A-J]+\s*\Z(?<=[A-J]{2})|\b[b-j]\s*(?:[).,:]|\Z)|[,;]\s*[a-j]\b|\b[B-J]\b|选\s*[A-J]|[?？]|"
     r"\bA\s*(?:[.):%]|\Z|(?:is|was|are|looks|seems)\b)|[甲乙丙丁]|假的?|"
     r"'|\b(?:is|are)\W*\Z|"
     r"\b(?:or|and|then|actually|rather|sorry|scratch|changed|unlikely|eliminated|rejected|"
@@ -201,12 +224,12 @@ _YES, _NO = frozenset(("yes", "true", "correct")), frozenset(("no", "false", "in
 _AGAINST_YES = re.compile(
     r"\b(?:no|not|none|never|false|cannot|un\w+|wrong|incorrect|nope|nah|nein|neither|non|"
     r"dis\w+|doubt\w*|nil|"
-    r"fails?|falsehood|lie|opposite|contrary|reverse|negative)\b|n't\b",
+    r"falsch|nicht|keine?|faux|pas|falso|incorrecto|fails?|falsehood|lie|opposite|contrary|reverse|negative)\b|n't\b",
     re.IGNORECASE,
 )
 _AGAINST_NO = re.compile(
     r"\b(?:yes|true|correct|right|sure|yeah|yep|ja|oui|affirmative|sometimes|holds?|valid|so|"
-    r"agree|indeed)\b",
+    r"wahr|richtig|vraie?|verdad\w*|correcto|vero|agree|indeed)\b",
     re.IGNORECASE,
 )
 _OPEN = re.compile(
@@ -279,9 +302,15 @@ _SPELLED = re.compile(
 )
 
 
+# "five, so 72", "eleven 72": a number in words that is none of a sentence.
+_BEFORE_A_NUMBER = re.compile(
+    rf"(?i)\b({_COUNTS}),?\s+(?:(?:so|thus|hence|therefore|then),?\s+)?(?=-?[\d\\$])"
+)
+
+
 def spelled_numbers(text: str) -> set[int]:
-    """The numbers from 13 to 99 that a text spells out."""
-    numbers = set()
+    """The numbers from 13 to 99 that a text spells out, and lower ones in front of a number."""
+    numbers = {NUMBER_WORDS.index(word) for word in _BEFORE_A_NUMBER.findall(text.casefold())}
     for tens, unit, teen in _SPELLED.findall(text.casefold()):
         if teen:
             numbers.add(13 + _TEENS.split().index(teen))

@@ -102,6 +102,6 @@ def same_moment(gold: tuple[object, ...], answer: tuple[object, ...] | None) -> 
     if len(gold) == 2 and gold[1] != answer[1]:
         marked, plain = (gold, answer) if gold[1] else (answer, gold)
         hour_of_twelve = int(str(plain[0])) % 720
-        twice = answer[1] and int(str(gold[0])) < 780  # 3:00 as 3:00 PM
+        twice = answer[1] and 60 <= int(str(gold[0])) < 780  # 3:00 as 3:00 PM
         return marked[0] == plain[0] or bool(twice and int(str(marked[0])) % 720 == hour_of_twelve)
     return gold == answer

@@ -27,8 +27,8 @@ from r1_recipes.verification.words import TELLING, plain_words, prose
 _STRUCK = re.compile(
     r"~~|[\w)}] ~ [\w(\\]|\\(?:cancel|st|sout|xcancel|bcancel)(?![A-Za-z])|¬|\\neg(?![A-Za-z])"
 )
-# The mark of a long vowel in Japanese looks like a minus sign.
-_LONG_VOWEL = re.compile(r"ー\s*[\dA-Za-z(\\]")
+# The mark of a long vowel in Japanese and a Korean vowel look like a minus sign.
+_LONG_VOWEL = re.compile(r"[ーㅡ]\s*[\dA-Za-z(\\]")
 # A prime is a derivative, a foot or a minute: (x^2)', 72''.
 _PRIME = re.compile(
     r"(?:[\d)\]}]|(?<![A-Za-z'])[A-Za-z])(?:'(?![A-Za-z])|[′″’](?![A-Za-z]))|\^\s*\{?\s*\\prime"
@@ -60,9 +60,9 @@ _TRAILS = re.compile(
 )
 # Digits of other scripts, signs that are no keyboard's (they would count as prose), control
 # characters and lone surrogates.
-_STRANGE_TEXT = "Nd No Nl Cs Cc Cf Co Lm Sm Pd Sk So Mn Me Po Ps Pe"
+_STRANGE_TEXT = "Nd No Nl Cs Cc Cf Co Lm Sm Pd Sk So Sc Mn Me Po Ps Pe Pi Pf"
 _STRANGE = frozenset(_STRANGE_TEXT.split())
-_USUAL = frozenset("°℃℉✓✔✅，。、：；！？…·•“”‘’「」『』（）《》【】¡ーｰ々ゝヽ")
+_USUAL = frozenset("$€£¥￥₹₽₩¢«»°℃℉✓✔✅，。、：；！？…·•“”‘’「」『』（）《》【】¡ーｰ々ゝヽ")
 # Scripts in which words stand beside an answer; of Latin, with accents, a word has three letters.
 _SCRIPTS = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL")
 _WORD = re.compile(r"[^\W\d_]+")
@@ -72,7 +72,8 @@ def read_answer(text: str, gold: Gold, locale: str = "en") -> Answer:
     """Read an answer: what has to equal the gold, its verdict, or why it is wrong."""
     if len(text) > MAX_ANSWER_CHARS:
         return Answer(refusal=Refusal.TOO_LONG)
-    if gold.value is not None and locale == "en" and NUMBER.fullmatch(text):
+    is_plain = gold.value is not None and not gold.left_out
+    if is_plain and locale == "en" and NUMBER.fullmatch(text):
         return Answer((text,))  # most answers to GSM8K
     try:
         return _read(text, gold, locale)

@@ -7,7 +7,7 @@ import re
 # Symbols of two letters or more; a letter alone is a unit only if it is styled or stands apart, or
 # if the gold has no variables.
 UNITS = (
-    "mm|cm|dm|km|nm|ft|in|yd|mi|kg|mg|lbs?|oz|ms|ns|secs?|mins?|hrs?|m[lL]|c[lL]|gal|k?N|[kM]J|[kM]W|k?Wh|[km]V|mA|[kMG]?Hz|[kM]?Pa|atm|"
+    "mm|cm|dm|km|nm|ft|in|yd|mi|kg|mg|lbs?|oz|ms|ns|secs?|mins?|hrs?|m[lL]|c[lL]|gal|k?N|[kM]J|[kM]W|k?Wh|[km]V|mA|[kMG]?Hz|[khM]?Pa|atm|"
     "[kM]?eV|m?mol|k?cal|[kKMGT]B|Nm|rad|mph|kph|km/?h|rpm|dB|erg|cc|[pf]m|ng|bar|knots?"
 )
 # A variable's product, 2mV, if there is no space
@@ -57,11 +57,12 @@ _WORDS = {
     "d": "days? tagen? jours? días? giorni 天",
     "wk": "weeks? 周",
     "mo": "months? 个月",
+    "ly": "light[\\s-]?years? 光年",
     "yr": "years? 年",
     "$": "dollars? usd",
     "cent": "cents? ¢",
     "€": "euros? eur",
-    "¥": "yuan 元",
+    "¥": "yuan (?<!公)元",
     "JPY": "yen 円",
     "degC": "celsius",
     "degF": "fahrenheit",
@@ -98,14 +99,16 @@ _WORDS = {
     "tbsp": "tablespoons?",
     "tsp": "teaspoons?",
     "nm": "nanometers? nanometres?",
-    "ug": "micrograms? μg",
+    "ug": "micrograms?",
+    "angstrom": "å [aå]ngstr[oö]ms?",
 }
 _NAMED_WORDS = "|".join(
     f"(?P<u{index}>{'|'.join(words.split())})" for index, words in enumerate(_WORDS.values())
 )
 _WORD = (
     r"(?P<power>square[ -]|cubic[ -]|sq\.? ?|平方|立方)?"
-    r"(?:(?P<prefix>kilo|mega|giga|deci|centi|milli|micro|nano|pico|nautical)[ -]?|"
+    r"(?:(?P<prefix>kilo|mega|giga|tera|peta|exa|hecto|deci|centi|milli|micro|nano|pico|femto|"
+    r"atto|nautical)[ -]?|"
     r"(?P<zh>[毫微百厘千兆纳皮]))?"
     + f"(?:{_NAMED_WORDS})"
 )  # fmt: skip
@@ -118,7 +121,7 @@ _SYMBOL = re.compile(
     rf"(?P<glued>(?:{GLUED})(?:\s*\^?[23](?!\d))?(?:\s*/\s*{UNIT})?))(?![A-Za-z])(?<!L\^2)(?<!L\^\{{2\}})"
     r"(?=\.?\s*(?:\Z|[,;)=]|\\approx|(?:[^\W\d_]{2,}[\s.]*)+\Z))"
 )
-_CURRENCY = {"€": "€", "£": "£", "¥": "¥", "₹": "₹", "₽": "₽", "₩": "₩", "¢": "cent"}
+_CURRENCY = {"€": "€", "£": "£", "¥": "¥", "￥": "¥", "₹": "₹", "₽": "₽", "₩": "₩", "¢": "cent"}
 _DEGREES = re.compile(r"\\circ\s*\}?\s*(?:\\(?:text|mathrm)\s*\{\s*)?([CF])(?![A-Za-z])")
 _ALIASES = {
     "sec": "s",
@@ -143,6 +146,12 @@ _PREFIXES = {
     "micro": "u",
     "nano": "n",
     "pico": "p",
+    "tera": "T",
+    "peta": "P",
+    "exa": "E",
+    "hecto": "h",
+    "femto": "f",
+    "atto": "a",
     "nautical": "n",
     "毫": "m",
     "微": "u",
@@ -165,6 +174,11 @@ def without_unit(text: str, every: bool = False) -> str:
     return text if bare == text or re.search(r"(?<![\\A-Za-z])[A-Za-z]", bare) else bare.strip()
 
 
+def is_unit(word: str) -> bool:
+    """Return whether a word by itself is a unit."""
+    return bool(_UNIT_WORD.fullmatch(word) or re.fullmatch(UNITS, word))
+
+
 def units_of(text: str) -> tuple[str, ...]:
     """The units that a text names, in its order, each by its factors and in one spelling (``km1
     h-1``): apples are no unit.
@@ -183,6 +197,8 @@ def units_of(text: str) -> tuple[str, ...]:
     plain = re.sub(rf"{STYLE}\s*\{{([^{{}}]*)\}}", r" \1 ", text)
     plain = (
         plain.replace("·", r"\cdot ")
+        .replace("μ", r"\mu ")
+        .replace("µ", r"\mu ")
         .replace("²", "^2")
         .replace("³", "^3")
         .replace("\\(", "")
@@ -276,7 +292,7 @@ def _factors(unit: str) -> str:
     unit = re.sub(
         r"[A-Za-z]+",
         lambda word: _ALIASES.get(word[0], word[0]),
-        re.sub(r"\\cdot(?![A-Za-z])", " ", unit),
+        re.sub(r"\\mu(?![A-Za-z])\s*", "u", re.sub(r"\\cdot(?![A-Za-z])", " ", unit)),
     )
     for slash, symbol, exponent in re.findall(
         r"(/)?\s*\(?((?:\\mu\s*)?\\?[A-Za-z$€¥£]+)\s*\^?\s*\{?\s*(-?[123])?\s*\}?\)?", unit

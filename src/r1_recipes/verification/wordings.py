@@ -21,7 +21,7 @@ from r1_recipes.verification.lexicon import (
 )
 from r1_recipes.verification.moments import moment, same_moment
 from r1_recipes.verification.spelling import clean
-from r1_recipes.verification.units import names_another, same_units, units_of
+from r1_recipes.verification.units import STYLED_UNIT, is_unit, names_another, same_units, units_of
 from r1_recipes.verification.words import TELLING, is_expression
 
 _OR = frozenset(("or", "oder", "或"))
@@ -41,7 +41,8 @@ _WAYS = re.compile(
     r"more|less|fewer|loss|profit|gain|increase|decrease|"
     r"clockwise|counterclockwise|inward|outward|above|below|taller|shorter|longer|wider|"
     r"narrower|ago|"
-    r"hence|from now|faster|slower|warmer|colder|hotter|cooler|upstairs|downstairs|overpaid|"
+    r"hence|from now|in(?=\s\d+\s(?:second|minute|hour|day|week|month|year)s?\W*\Z)|"
+    r"faster|slower|warmer|colder|hotter|cooler|upstairs|downstairs|overpaid|"
     r"underpaid|owed|owned)\b|"
     r"[东南西北]偏[东南西北]|[东西]经|[南北]纬|[仰俯]角|[上下]午|[顺逆]时针|"
     r"[东南西北左右](?=\d|面|方|边|走|移)|盈利|亏损|上升|下降|增加|减少|前进|后退)"
@@ -62,6 +63,8 @@ _CIRCLED = re.compile(r"(.*?[是为:：]\s*)?([①-⑳][①-⑳、,，和\s]*)")
 def read_words(text: str, cleaned: str, gold: Gold) -> Answer:
     """Read an answer that is no choice, as it stands and as it is cleaned."""
     _check_directions(text, gold)
+    _check_labels(cleaned, gold)
+    _check_sum_of_units(text)
     _check_spelled_numbers(cleaned, gold)
     _check_units(text, cleaned, gold)
     _check_remains(text, gold)
@@ -89,6 +92,61 @@ def _check_directions(text: str, gold: Gold) -> None:
         return
     wanted, given = ways_of(gold.raw), ways_of(text)
     if wanted and given and wanted != given:
+        raise Refused(Refusal.DIFFERENT)
+
+
+def _check_labels(cleaned: str, gold: Gold) -> None:
+    """Refuse "decreases by 5" for a gold of "increases by 5", 5 psi for 5 torr: the words in front
+    of the number and behind it are not others than the gold's.
+    """
+    if gold.value is None or not gold.left_out:
+        return
+    dozen = _MULTIPLIES.match(gold.left_out)
+    if dozen and dozen[0] not in cleaned.casefold():
+        raise Refused(Refusal.DIFFERENT)
+    for wanted, given in zip(_labels(clean(gold.raw)), _labels(cleaned), strict=True):
+        if wanted and given and not (wanted <= given or given <= wanted):
+            raise Refused(Refusal.DIFFERENT)
+
+
+_MULTIPLIES = re.compile("dozen|gross|score|hundred|thousand")
+_ONE_NUMBER = re.compile(r"[^\d]*?(\d(?:[\d.,]*\d)?\s*(?:\\?%)?)[^\d]*", re.DOTALL)
+_NO_LABEL_TEXT = """
+a an the in of to is are was were be by for on at and so thus hence therefore answer final result it
+there that this which i we he she they has have had get gets exactly approximately about around
+only just total altogether all each per 了 的 是 为 个 约 共 答案 一共 总共 所以 点 时
+"""
+_NO_LABEL = frozenset(_NO_LABEL_TEXT.split())
+
+
+def _labels(text: str) -> tuple[set[str], set[str]]:
+    """Return the words next to a text's only number, three in front of it and three behind, by
+    their stems and without units; no words if there are several numbers.
+    """
+    number = _ONE_NUMBER.fullmatch(text)
+    if number is None:
+        return set(), set()
+    before = re.split(r"[.;:!?,，。：]", text[: number.start(1)])[-1]
+    behind = re.split(r"[.;:!?,，。：(]", text[number.end(1) :])[0]
+    return _stems(_NAMES.findall(before)[-3:]), _stems(_NAMES.findall(behind)[:3])
+
+
+_NAMES = re.compile(r"[a-zà-ÿ]{2,}|[\u4e00-\u9fff]+", re.IGNORECASE)
+
+
+def _stems(words: list[str]) -> set[str]:
+    stems = set()
+    for word in words:
+        word = word.casefold().strip("了的是为个约共")
+        if word and word not in _NO_LABEL and not is_unit(word):
+            stems.add(re.sub(r"(?<=\w{3})(?:ing|ed|es|er|ly|[sdre])\Z", "", word))
+    return stems
+
+
+def _check_sum_of_units(text: str) -> None:
+    """Refuse 5 km + 3 m: taken off, its units would leave 8."""
+    units = re.findall(STYLED_UNIT, text)
+    if len(set(units)) > 1 and re.search(r"\}\s*(?:[-+*]|\\(?:times|cdot))\s*\d", text):
         raise Refused(Refusal.DIFFERENT)
 
 

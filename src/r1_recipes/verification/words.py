@@ -155,9 +155,17 @@ maximum perimeter radius parallel perpendicular through passing point points tan
 directrix unique possible simply namely exactly
 """
 BESIDE_ALGEBRA = frozenset(_BESIDE_ALGEBRA_TEXT.split())
-_BESIDE_IN_CHINESE = frozenset(
-    "的解为是得即故所以因此则于与和或且及由可知答案结果最终综上述其中整数实自然正有理任意常方程组原直线曲圆抛物椭双准切函表达式通项公化简后集取值范围区间定义域面积体长度概率等当时满足为：，。、"
-)
+# The same in Chinese.
+_CHINESE = re.compile("[\u4e00-\u9fff]+")
+_BESIDE_IN_CHINESE_TEXT = """
+的 解 解集 解为 为 是 得 即 即为 故 所以 因此 因为 则 于是 从而 与 和 或 且
+及 由 可知 可得 得到 求得 解得 答案 结果 最终 最后 综上 所述 上述 其中 整数 实数
+自然数 正整数 正实数 有理数 任意 全体 所有 常数 方程 方程组 原方程 直线 曲线 圆
+抛物线 椭圆 双曲线 准线 渐近线 切线方程 标准 参数 函数 表达式 关系式 解析式 通项
+公式 化简 化简后 集合 取值 取值范围 范围 区间 定义域 值域 面积 体积 长度 概率 等于
+当 时 满足 等 该 此 点 向量 坐标 数列 不等式 原式 最小值 最大值 导数
+"""
+_BESIDE_IN_CHINESE = re.compile(f"(?:{'|'.join(_BESIDE_IN_CHINESE_TEXT.split())})+")
 
 
 def strange_words(text: str, variables: frozenset[str]) -> list[str]:
@@ -167,10 +175,9 @@ def strange_words(text: str, variables: frozenset[str]) -> list[str]:
     units = re.compile(UNITS)
     words = [run[1] for run in runs if not (run[1] in behind and units.fullmatch(run[1]))]
     latin = [word for word in words if word.isascii() and word.casefold() not in BESIDE_ALGEBRA]
-    others = [word for word in words if not word.isascii()]
-    return latin + [
-        word for word in others if not _BESIDE_IN_CHINESE.issuperset(set(word) - variables)
-    ]
+    chinese = [run for run in _CHINESE.findall(text) if not _BESIDE_IN_CHINESE.fullmatch(run)]
+    others = [word for word in words if not word.isascii() and not _CHINESE.search(word)]
+    return latin + others + chinese
 
 
 def _telling(piece: str, variables: frozenset[str] | None) -> bool:
@@ -181,7 +188,9 @@ def _telling(piece: str, variables: frozenset[str] | None) -> bool:
 
 
 _RESTRICTS = re.compile(
-    r"\b(?:even|odd|prime|integers?|(?:ir)?rationals?|composite|square-?free|open|closed)\b",
+    r"\b(?:even|odd|primes?|integers?|(?:ir)?rationals?|composite|square-?free|open|closed|positive|"
+    r"negative|non-?negative|naturals?|inclusive|exclusive|punctured|subsets?|supersets?|"
+    r"complement\w*)\b|(?<![为是])(?<!任意)(?:[正负]?整数|[正负]数|自然数|有理数|无理数|[质奇偶]数)",
     re.IGNORECASE,
 )
 # "72/total", but for "72/hour"
@@ -243,7 +252,8 @@ _ACTS = re.compile(
     r"height|number|answer|result|profit|average|mean|rate|time|"
     r"price|set|ratio|maximum|minimum|perimeter|radius|count|score|age|weight|mass|force|"
     r"domain|range|interval|slope|equation|form|width|angle|measure|temperature)"
-    r"\s+of\b)\w+\s+of\s*\(?\Z|\b(?:two|three|four|five|six|seven|eight|nine|ten|times|order|"
+    r"\s+of\b)\w+\s+of\s*\(?\Z|\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|"
+    r"(?:twen|thir|for|fif|six|seven|eigh|nine)ty|\w+teen|hundred|times|order|"
     r"(?:proportional|asymptotic|congruent|similar)\s+to)\s*\Z",
     re.IGNORECASE,
 )
@@ -253,10 +263,21 @@ _ACTS = re.compile(
 _ACTS_ON_ALGEBRA = re.compile(
     r"(?:\b(?!(?:equation|expression|form|value|formula|graph|solution|roots?|function|set|"
     r"line|curve)\s)\w+\s+of|(?<!equal )\bto|through|"
-    r"\bof\s+(?:an?\s+)?(?:radius|diameter|side|base|height|width|length|edge)|"
-    r"minimum|maximum|perpendicular|parallel|tangent|slope|domain|range|perimeter|area|"
-    r"volume)\s*(?:the\s+)?\Z",
+    r"\bof\s+(?:an?\s+)?(?:radius|diameter|side|base|height|width|length|edge))"
+    r"\s*(?:the\s+)?\Z",
     re.IGNORECASE,
+)
+# What something has: "the area of the curve x^2", "y = 2x tangent"; with "is" it is named.
+_PROPERTY = re.compile(
+    r"(?:\b(?:minimum|maximum|minima|maxima|perpendicular|parallel|tangents?|slope|domain|range|"
+    r"perimeter|area|volume|length|distance|probability|intercept|radius|axis|directrix|through|"
+    r"passing|derivative)\b|取值范围|定义域|值域|面积|体积|长度|概率|准线|渐近线|最[大小]值|导数)"
+    r"(?!.*(?:\b(?:is|are|be|equals?|becomes|of the form|as)\b|[:=：为是得]))",
+    re.IGNORECASE | re.DOTALL,
+)
+_PROPERTY_BEHIND = re.compile(
+    rf"\A(?!.*\b(?:is|are|for|where|with|if|form)\b).*(?:{_PROPERTY.pattern}|\b(?:roots?|zeros)\b)",
+    re.IGNORECASE | re.DOTALL,
 )
 
 
@@ -288,9 +309,11 @@ def answer_part(text: str, variables: frozenset[str]) -> Part | None:
 
 def _changes(text: str, pieces: list[str], piece: str, variables: frozenset[str]) -> bool:
     """Return whether the words beside an expression make another one of it."""
-    before, rest = text.partition(piece)[0], text.replace(piece, " ")
+    before, _, behind = text.partition(piece)
+    rest = text.replace(piece, " ")
     return (
         _acts_on(before, piece, variables)
+        or bool(variables and (_PROPERTY.search(before) or _PROPERTY_BEHIND.search(behind)))
         or _restricts(rest, piece, variables)
         or _loses_a_sign(text, pieces, piece)
         or _is_dash(before, piece)
@@ -334,7 +357,7 @@ def _acts_on(before: str, piece: str, variables: frozenset[str]) -> bool:
 
 def _restricts(rest: str, piece: str, variables: frozenset[str]) -> bool:
     """Return whether words leave out some of what an expression stands for: "even", "prime"."""
-    many = variables or re.search(r"[<>]|\\[lg]e(?![a-z])|\A[\[({]", piece)
+    many = variables or re.search(r"[<>]|\\[lg]e(?![a-z])|\A\\?[\[({]|\\mathbb", piece)
     return bool(many) and _RESTRICTS.search(rest) is not None
 
 

@@ -57,7 +57,7 @@ def test_programs_are_asked_for_by_the_column_that_the_recipe_names():
         info,
     )
     with pytest.raises(
-        RecipeError, match="needs column 'prompt'; the columns there are: prompt_python3"
+        RecipeError, match="needs column 'prompt'; the source has the columns prompt_python3"
     ):
         load_dataset(
             arguments(mapper="verifiable_code", prompt_column="prompt"), FMT, "grpo", rows=rows
@@ -149,7 +149,7 @@ def test_sft_takes_pairs_of_texts_as_one_turn_each():
     )
     dataset, report = load_dataset(arguments(), FMT, "sft", rows=rows)
     assert [dict(item) for item in dataset] == [{"prompt": [ASKED], "completion": [ANSWERED]}]
-    assert report.first_index == {"a turn is empty": 1}
+    assert report.first_index == {"a message is empty": 1}
 
 
 def test_the_history_of_a_conversation_is_kept():
@@ -291,26 +291,26 @@ def test_reasoning_and_answer_columns_are_written_in_the_format():
 # What a corpus may hold where a conversation should be, each with the reason that it is counted
 # under.
 STRANGE = (
-    "a turn's role must be one of system, user (human), assistant (gpt), got {} in column "
+    "the role of a message must be one of system, user (human), assistant (gpt), got {} in column "
     "'messages'. "
 )
-STRANGE += "Fix: rename it, or write the text without a mapping"
+STRANGE += "Fix: rename the role, or store the text instead of a mapping"
 HOSTILE = [
     (None, "column 'messages' is empty"),
     ([], "column 'messages' is empty"),
-    ([ASKED], "no assistant's turn"),
-    ([ANSWERED], "no user's turn before the answer"),
-    ([ASKED, turn("assistant", " \n")], "a turn is empty"),
-    ([turn("user", ""), ANSWERED], "a turn is empty"),
-    ([ASKED, turn("assistant", None)], "a turn's content is not text"),
+    ([ASKED], "no assistant message"),
+    ([ANSWERED], "no user message before the answer"),
+    ([ASKED, turn("assistant", " \n")], "a message is empty"),
+    ([turn("user", ""), ANSWERED], "a message is empty"),
+    ([ASKED, turn("assistant", None)], "the content of a message is not text"),
     ([ASKED, turn("narrator", "4")], STRANGE.format("'narrator'")),
     ([ASKED, turn(None, "4")], STRANGE.format(None)),
-    ([ASKED, ASKED, ANSWERED], "the turns do not alternate between user and assistant"),
+    ([ASKED, ASKED, ANSWERED], "the messages do not alternate between user and assistant"),
     (
         [ASKED, turn("system", "s"), ANSWERED],
-        "the turns do not alternate between user and assistant",
+        "the messages do not alternate between user and assistant",
     ),
-    ([turn("system", "s")], "no assistant's turn"),
+    ([turn("system", "s")], "no assistant message"),
 ]
 
 
@@ -330,17 +330,20 @@ def test_malformed_conversations_are_counted_and_named():
 @pytest.mark.parametrize(
     ("column", "reason"),
     [
-        ("text", "column 'messages' is no list of turns"),
-        (["a", "b"], "column 'messages' is no list of turns"),
-        (7, "column 'messages' is no list of turns"),
+        ("text", "column 'messages' is not a list of messages"),
+        (["a", "b"], "column 'messages' is not a list of messages"),
+        (7, "column 'messages' is not a list of messages"),
         ([{"role": 1, "content": "x"}], STRANGE.format(1)),
-        ([{"role": "user", "content": ["x"]}], "a turn's content is not text"),
-        ({"role": ["user", "assistant"], "content": ["2+2?"]}, "a turn's content is not text"),
-        ({"role": "user", "content": "x"}, "no assistant's turn"),
+        ([{"role": "user", "content": ["x"]}], "the content of a message is not text"),
+        (
+            {"role": ["user", "assistant"], "content": ["2+2?"]},
+            "the content of a message is not text",
+        ),
+        ({"role": "user", "content": "x"}, "no assistant message"),
     ],
 )
 def test_a_column_of_another_type_is_counted_too(column, reason):
-    with pytest.raises(RecipeError, match="no row is left: 0 of 1 rows kept; 1 dropped: ") as error:
+    with pytest.raises(RecipeError, match="all rows were dropped: 0 of 1 rows kept") as error:
         load_dataset(arguments(), FMT, "sft", rows=Dataset.from_list([{"messages": column}]))
     assert reason in str(error.value)
 
@@ -483,8 +486,7 @@ def test_a_prompt_template_is_filled_by_name(template, asked):
 def test_a_prompt_template_without_question_is_refused():
     with pytest.raises(
         RecipeError,
-        match=r"prompt_template: needs \{question\} where the "
-        r"question goes; found 'Say \{answer\}'",
+        match=r"prompt_template: must contain \{question\}, .*got 'Say \{answer\}'",
     ):
         load_dataset(
             arguments(prompt_template="Say {answer}"),
@@ -573,7 +575,7 @@ def test_a_long_run_of_unusable_rows_in_front_does_no_harm():
     rows = Dataset.from_list([gsm8k(i, gold=i >= 2300) for i in range(2305)])
     dataset, report = load_dataset(arguments(), FMT, "grpo", rows=rows)
     assert golds(dataset) == ["2300", "2301", "2302", "2303", "2304"]
-    assert report.dropped == {"no '#### gold' in column 'answer'": 2300}
+    assert report.dropped == {"no '#### NUMBER' in column 'answer'": 2300}
 
 
 def test_the_report_counts_each_reason_and_where_it_began(tokenizer):
@@ -594,16 +596,16 @@ def test_the_report_counts_each_reason_and_where_it_began(tokenizer):
     assert golds(dataset) == ["0"]
     assert (report.read, report.kept) == (5, 1)
     assert report.dropped == {
-        "no '#### gold' in column 'answer'": 2,
+        "no '#### NUMBER' in column 'answer'": 2,
         "column 'question' is empty": 1,
         "prompt over max_prompt_tokens 600": 1,
     }
     assert report.first_index == {
-        "no '#### gold' in column 'answer'": 1,
+        "no '#### NUMBER' in column 'answer'": 1,
         "column 'question' is empty": 2,
         "prompt over max_prompt_tokens 600": 4,
     }
-    assert "2 dropped: no '#### gold' in column 'answer' (first: row 1)" in str(report)
+    assert "2 dropped: no '#### NUMBER' in column 'answer' (first: row 1)" in str(report)
 
 
 def test_prompt_tokens_are_those_of_the_rendered_prompt(tokenizer):
@@ -625,7 +627,7 @@ def test_prompt_tokens_are_those_of_the_rendered_prompt(tokenizer):
     )
     with pytest.raises(
         RecipeError,
-        match=rf"no row is left: 0 of 1 rows kept; 1 dropped: prompt over max_prompt_tokens "
+        match=rf"all rows were dropped: 0 of 1 rows kept; 1 dropped: prompt over max_prompt_tokens "
         rf"{size - 1}",
     ):
         load_dataset(
@@ -735,7 +737,7 @@ def test_reading_goes_on_until_there_is_enough():
     dataset, report = load_dataset(arguments(max_samples=3), FMT, "grpo", rows=rows)
     assert golds(dataset) == ["5", "1005", "2405"]
     assert (report.read, report.kept) == (2500, 3)
-    assert report.first_index == {"no '#### gold' in column 'answer'": 0}
+    assert report.first_index == {"no '#### NUMBER' in column 'answer'": 0}
 
 
 @pytest.mark.parametrize(
@@ -753,7 +755,7 @@ def test_a_batch_of_rows_that_cannot_be_used_is_no_end(method, keys):
         rows = Dataset.from_list([gsm8k(i, gold=i in used) for i in range(2101)])
         dataset, report = load_dataset(arguments(**keys), FMT, method, rows=rows)
         assert (len(dataset), report.read, report.kept) == (len(used), 2101, len(used))
-        assert report.dropped == {"no '#### gold' in column 'answer'": 2101 - len(used)}
+        assert report.dropped == {"no '#### NUMBER' in column 'answer'": 2101 - len(used)}
 
 
 @pytest.mark.parametrize("method", ["grpo", "generate"])
@@ -802,11 +804,11 @@ def test_a_missing_column_names_column_dataset_and_what_there_is():
     with pytest.raises(RecipeError) as error:
         load_dataset(arguments(mapper="gsm8k"), FMT, "grpo", rows=rows)
     assert str(error.value) == (
-        "dataset rows: mapper 'gsm8k' needs column 'question', 'answer'; the columns there "
-        "are: text, label"
+        "dataset rows: mapper 'gsm8k' needs column 'question', 'answer'; the source has "
+        "the columns text, label"
     )
     with pytest.raises(
-        RecipeError, match=r"needs column 'gold'; the columns there are: text, label"
+        RecipeError, match=r"needs column 'gold'; the source has the columns text, label"
     ):
         load_dataset(
             arguments(prompt_column="text", solution_column="gold"), FMT, "grpo", rows=rows
@@ -849,9 +851,9 @@ def test_few_shot_turns_are_written_in_the_format():
     [
         (
             [{"question": "q", "answer": "1"}],
-            "few_shot: entry 1 needs question, reasoning and answer",
+            "few_shot: entry 1: must have question, reasoning and answer",
         ),
-        (["1+1=2"], "few_shot: entry 1 needs question, reasoning and answer, found '1[+]1=2'"),
+        (["1+1=2"], "few_shot: entry 1: must have question, reasoning and answer, got '1[+]1=2'"),
         (
             [
                 {"question": "q", "reasoning": "r", "answer": "1"},
@@ -861,7 +863,7 @@ def test_few_shot_turns_are_written_in_the_format():
         ),
         (
             [{"question": "q", "reasoning": "r", "answer": "1", "note": "n"}],
-            "few_shot: entry 1 needs",
+            "few_shot: entry 1: must have",
         ),
     ],
 )
@@ -884,7 +886,7 @@ def test_sft_needs_reasoning():
 
 
 def test_an_empty_source_is_an_error_too():
-    with pytest.raises(RecipeError, match="no row is left: 0 of 0 rows kept"):
+    with pytest.raises(RecipeError, match="all rows were dropped: 0 of 0 rows kept"):
         load_dataset(arguments(), FMT, "grpo", rows=Dataset.from_list([gsm8k(1)]).select([]))
 
 
@@ -948,7 +950,7 @@ def test_mixture_of_tasks_each_with_its_own_config_and_scorer(parts):
     assert all(verification.score([row["scorer"] for row in scored], golds(scored)))
 
 
-def test_mixture_keeps_only_the_columns_it_is_told_to(tmp_path, parts):
+def test_mixture_keeps_only_the_columns_in_keep_columns(tmp_path, parts):
     dataset, _ = load_dataset(mixture_arguments(parts), FMT, "grpo")
     assert dataset.column_names == ["prompt", "solution"]
     again = write_jsonl(tmp_path / "third.jsonl", [{"problem": "p", "answer": "1", "level": 5}])
@@ -976,7 +978,7 @@ def test_mixture_keeps_only_the_columns_it_is_told_to(tmp_path, parts):
         ),
         (
             lambda m: m["datasets"][1].update(weight=0.001),
-            r"dataset 2 \(.*second.jsonl, weight 0.001\): no row is left",
+            r"dataset 2 \(.*second.jsonl, weight 0.001\): all rows were dropped",
         ),
         (
             lambda m: m["datasets"][1].update(columns=["problm"]),
@@ -987,9 +989,9 @@ def test_mixture_keeps_only_the_columns_it_is_told_to(tmp_path, parts):
         (lambda m: m.update(datasets="a, b"), "datasets: must be a list of mappings of id, "),
         (
             lambda m: m.update(test_split_size=60),
-            "test_split_size 60 leaves no rows on one side of 60",
+            "test_split_size 60 leaves either the training or the test split of 60 rows empty",
         ),
-        (lambda m: m.update(test_split_size=0.0), "leaves no rows on one side"),
+        (lambda m: m.update(test_split_size=0.0), "test_split_size 0.0 leaves either"),
         (lambda m: m.update(test_split_size="0.1"), "test_split_size: must be a number, got '0.1'"),
         (lambda m: m.update(seed="one"), "seed: must be a whole number, got 'one'"),
         (lambda m: m["datasets"][1].update(task=3), "dataset 2: task: must be some text, got 3"),
@@ -1007,7 +1009,7 @@ def test_a_mixture_that_cannot_be_made_names_the_fault(parts, change, message):
 
 
 def test_a_mixture_without_test_split_has_none(parts):
-    with pytest.raises(RecipeError, match="evaluation is on, but test_split_size is not set"):
+    with pytest.raises(RecipeError, match="test_split_size: must be set"):
         load_dataset(mixture_arguments(parts), FMT, "grpo", split="test")
 
 
@@ -1092,7 +1094,7 @@ def test_a_dropped_row_of_a_mixture_is_named_by_its_place_in_its_own_file(tmp_pa
     third = write_jsonl(tmp_path / "third.jsonl", [gsm8k(i, gold=i != 7) for i in range(8)])
     args = mixture_arguments((parts[0], third), second={"weight": 0.99}, seed=5)
     _, report = load_dataset(args, FMT, "grpo")
-    assert report.first_index == {f"{third}: no '#### gold' in column 'answer'": 7}
+    assert report.first_index == {f"{third}: no '#### NUMBER' in column 'answer'": 7}
     assert "(first: row 7)" in str(report)
 
 
@@ -1119,7 +1121,7 @@ def test_drop_overlap_leaves_out_questions_of_the_held_out_set():
     assert drop_overlap(train, Dataset.from_list([row("six")])) == (train, 0)
 
 
-def test_games_with_one_question_are_told_apart_by_what_they_are_given():
+def test_games_with_the_same_question_are_distinguished_by_their_columns():
     def games(*numbers):
         return Dataset.from_list(
             [
@@ -1176,7 +1178,7 @@ def test_golds_of_several_kinds_in_one_column(tmp_path, with_a_list):
     assert rows["solution"] == ["72", "72 cm", "0.10", "12345678901234567890123", "007"]
     assert rows["meta"] == [json.loads(meta) for meta in metas[:5]]
     assert report.dropped == (
-        {"column 'solution' holds a list, not a text": 1} if with_a_list else {}
+        {"column 'solution' holds a list, not text": 1} if with_a_list else {}
     )
 
 

@@ -43,7 +43,7 @@ def test_a_missing_column_is_refused_by_name(name, alternatives, said):
             rows=Dataset.from_list([row]),
         )
     assert str(error.value) == (
-        f"dataset rows: mapper {name!r} needs column {said!r}; the columns there are: "
+        f"dataset rows: mapper {name!r} needs column {said!r}; the source has the columns "
         f"{', '.join(row)}"
     )
 
@@ -115,7 +115,7 @@ def test_what_a_row_becomes(name, changes, mapped):
     assert get_mapper(name)(row(name, **changes)) == mapped
 
 
-def test_openthoughts_keeps_the_domains_it_is_told_to():
+def test_openthoughts_keeps_the_configured_domains():
     mapper = get_mapper("openthoughts", domains=["code", "math"])
     assert mapper(row("openthoughts"))["task"] == "math"
     with pytest.raises(SkipRow, match="domain 'puzzle' is not one of mapper_config's domains"):
@@ -169,7 +169,7 @@ def test_dapo_skips_what_it_cannot_read():
         [None],
         "Solve the following math problem step by step. X\n",
     ):
-        with pytest.raises(SkipRow, match=r"column 'prompt' is (empty|no list of turns)"):
+        with pytest.raises(SkipRow, match=r"column 'prompt' is (empty|not a list of messages)"):
             get_mapper("dapo")(row("dapo", prompt=prompt))
 
 
@@ -411,7 +411,7 @@ def test_a_picture_s_question_stands_in_the_recipe_s_template():
         row("image_question", problem="Why?")
     )
     assert mapped["question"] == "Why?  In {tags}."
-    with pytest.raises(RecipeError, match=r"template: must hold {question}, got 'Why\?'"):
+    with pytest.raises(RecipeError, match=r"template: must contain {question}, got 'Why\?'"):
         get_mapper("image_question", template="Why?")
 
 
@@ -426,7 +426,7 @@ def test_a_picture_stays_one_in_the_dataset_and_is_for_grpo_alone():
     assert dataset[0]["prompt"][-1] == {"role": "user", "content": "p"}
     for method in ("sft", "generate", "distill"):
         with pytest.raises(
-            RecipeError, match=f"'image_question' gives pictures, which {method} does not take"
+            RecipeError, match=f"'image_question' gives pictures, which {method} does not support"
         ):
             load_dataset(args, get_response_format("think_answer"), method, rows=rows)
 
@@ -446,7 +446,7 @@ def test_summary_s_facts_are_numbers_and_content_words_of_both():
         "Moved to Bern in 2019 from Paris; 1,200 posters for the cat.",
     )
     assert mapped["question"].endswith(document)
-    with pytest.raises(SkipRow, match="share no number and no content word"):
+    with pytest.raises(SkipRow, match="share no number"):
         get_mapper("summary")({"prompt": "One two.", "completion": "Three."})
     own = get_mapper(
         "summary",
@@ -459,7 +459,7 @@ def test_summary_s_facts_are_numbers_and_content_words_of_both():
         == "TL;DR Bern is cold. {x}"
     )
     assert own.missing(["article"]) == ["highlights"]
-    with pytest.raises(RecipeError, match=r"must hold \{document\}"):
+    with pytest.raises(RecipeError, match=r"must contain \{document\}"):
         get_mapper("summary", template="TL;DR")
 
 

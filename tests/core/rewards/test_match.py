@@ -214,7 +214,7 @@ def test_every_letter_is_an_option_and_no_article(letter):
         ("2x + 1", "1 + 2x", 1.0),
     ],
 )
-def test_answer_match_does_not_pay_for_another_genus_or_unit(answer, gold, value):
+def test_answer_match_scores_another_genus_or_unit_0(answer, gold, value):
     assert score(AnswerMatchReward, answer, gold) == value
 
 

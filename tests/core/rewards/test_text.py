@@ -240,7 +240,7 @@ def test_tags_of_other_formats(name, completion, share):
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_what_the_format_writes_is_paid_in_full(name):
+def test_what_the_format_writes_gets_full_marks(name):
     fmt = FORMATS[name]
     text = fmt.render_completion("2 + 2 = 4", "4")
     assert paid(FormatReward, text, fmt) == 1.0

@@ -252,7 +252,7 @@ def paid(name, fmt):
     "fmt", [fmt for fmt in FORMATS.values() if not fmt.prose], ids=lambda fmt: fmt.name
 )
 @pytest.mark.parametrize("name", ["accuracy", "cosine", "answer_match"])
-def test_no_trick_is_paid(name, fmt):
+def test_no_trick_scores(name, fmt):
     assert len(CASES) > 120
     assert paid(name, fmt) == []
 
@@ -269,7 +269,7 @@ def test_no_trick_is_paid(name, fmt):
     ],
 )
 @pytest.mark.parametrize("name", ["exact_match", "answer_match"])
-def test_no_trick_with_words_is_paid(name, trick):
+def test_no_trick_with_words_scores(name, trick):
     (reward,) = get_reward_funcs([name], "think_answer")
     texts = [
         FORMATS["think_answer"].render("Let us see.", answer)
@@ -280,7 +280,7 @@ def test_no_trick_with_words_is_paid(name, trick):
     ) == [0.0, 1.0, 1.0]
 
 
-def test_no_trick_is_paid_on_another_thread():
+def test_no_trick_scores_on_another_thread():
     found = []
     threads = [
         threading.Thread(target=lambda: found.append(paid("accuracy", FORMATS["think_answer"])))

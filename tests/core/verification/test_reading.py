@@ -468,9 +468,13 @@ HITS_AND_MISSES = (
     ("71 or 72 | 71 oder 72 | 71或72", "ordinary 72 | 72 pours"),
     ("not 72 | anything but 72 | 72 is wrong | isn't 72 | 非72", "No. 72 | notes: 72 | 72 buttons"),
     ("maybe 72 | 72 I guess", "in May 72"),
-    ("less than 72 | over 72", "72 more | leftover 72"),
+    ("72 if n is even | 72 in some cases | 72 for odd n", "72 cases | 72 gifts | 72 for now"),
     (
-        "72 and a half | double 72 | 72 squared | 72 and one third | half of 72 | 72倍",
+        "less than 72 | over 72 | 72 max | the 72nd prime | one after 72 | 近72",
+        "72 more | leftover 72 | 72 min | the 72nd day | 72 primes | 最近的72",
+    ),
+    (
+        "72 and a half | double 72 | 72 squared | 72 and one third | half of 72 | 72倍 | 72 recurring",
         "72 doubloons | 72 square feet | 72 points | 72 quarters | third: 72",
     ),
 )

@@ -252,11 +252,11 @@ REFUSED = {
     "header.csv": ("question,answer\n", "holds no rows"),
     "ragged.csv": (
         "a,b\n1,2\n1,2,3\n",
-        "the header 2: ['1', '2', '3']. Fix: put cells that hold ',' in double quotes",
+        "the header 2: ['1', '2', '3']. Fix: put cells that contain ',' in double quotes",
     ),
     "twice.csv": (
         "question,answer,answer\na,b,c\n",
-        "a column stands twice in the header: 'answer'. Fix: rename one",
+        "the header has a column twice: 'answer'. Fix: rename one of the columns",
     ),
     "one.csv": (
         "text\nhello\n",
@@ -312,11 +312,11 @@ REFUSED = {
     ),
     "nested.jsonl": (
         objects(question={"text": "@?"}, answer="@"),
-        "got None in column 'question'. Fix: rename it, or write the text",
+        "got None in column 'question'. Fix: rename the role, or",
     ),
     "bot.jsonl": (
         objects(messages=[{"role": "user", "content": "@?"}, {"role": "bot", "content": "@"}]),
-        "got 'bot' in column 'messages'. Fix: rename it",
+        "got 'bot' in column 'messages'. Fix: rename the role",
     ),
     ".": (None, "is the working directory"),
     "nowhere.csv": (None, "no such file or folder"),
@@ -361,7 +361,7 @@ def test_a_question_with_two_golds_is_named(
 ) -> None:
     Path("two.csv").write_text(lines("question,answer", "@+1?,@") + "2+1?,3\n 2+1?,4\n", "utf-8")
     assert (
-        "doubt     1 of 20 questions come again with another gold: '2+1?' has '2' and '3'"
+        "doubt     1 of 20 questions have several reference answers: '2+1?' has '2' and '3'"
         in found(capsys, "two.csv")[0]
     )
 

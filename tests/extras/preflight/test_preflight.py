@@ -22,7 +22,7 @@ from r1_recipes.data import Mapper
 from r1_recipes.extras.preflight import __main__ as preflight
 from r1_recipes.extras.preflight import signal
 from r1_recipes.extras.preflight.contract import Rewards
-from r1_recipes.extras.preflight.findings import Report, listed, spread
+from r1_recipes.extras.preflight.findings import Report, evenly_spaced, join_names
 from r1_recipes.prompts import CHATML, FORMATS, get_response_format
 from r1_recipes.rewards import REWARDS
 from tests.conftest import RECIPES, REPOSITORY, method_of
@@ -210,10 +210,10 @@ def test_a_mapper_that_fails_on_some_of_200_rows(recipe, tmp_path, failing, leve
 )
 def test_held_out_rows_that_are_trained_on(recipe, splits, shared):
     report = check(recipe(**{f"dataset_{name}_split": split for name, split in splits.items()}))
-    told = found(report, "warning").get("data.overlap", "")
-    assert bool(shared) == bool(told) and told.startswith(f"{shared} of 4 rows" if shared else "")
+    message = found(report, "warning").get("data.overlap", "")
+    assert message.startswith(f"{shared} of 4 rows") if shared else not message
     assert (
-        "it has 'train'"
+        "which has 'train'"
         in found(check(recipe(dataset_train_split="trian")), "error")["data.unusable"]
     )
 
@@ -238,12 +238,15 @@ def test_golds_are_asked_of_rows_that_a_reward_judges_by_them(recipe, tmp_path):
     routed = recipe(**changes, task_rewards={"sums": ["accuracy"], "talk": ["format"]})
     report = check(routed)
     assert "data.golds" not in {**found(report, "error"), **found(report, "warning")}
-    assert "accuracy can read all 1 golds" in found(report, "ok")["data.golds"]
+    assert "accuracy can read all 1 reference answers" in found(report, "ok")["data.golds"]
     # Three of four rows that accuracy does judge have no mathematics for a gold: that is as wrong
     # as before.
-    assert "cannot read 3 of 4 golds" in found(check(recipe(**changes)), "error")["data.golds"]
+    assert (
+        "cannot read 3 of 4 reference answers"
+        in found(check(recipe(**changes)), "error")["data.golds"]
+    )
     unread = recipe(**changes, task_rewards={"talk": ["accuracy"], "sums": ["format"]})
-    assert "cannot read 3 of 3 golds" in found(check(unread), "error")["data.golds"]
+    assert "cannot read 3 of 3 reference answers" in found(check(unread), "error")["data.golds"]
 
 
 # A recipe with which nothing is wrong
@@ -324,13 +327,13 @@ def test_a_prompt_that_asks_for_other_tags_than_the_reward_reads(recipe, tmp_pat
     assert list(errors) == ["contract.prompt"]
     assert "asks for <reasoning>, but response_format 'think_answer'" in errors["contract.prompt"]
     assert (
-        "wants <think>" in errors["contract.prompt"]
-        and "write response_format: reasoning_answer" in errors["contract.prompt"]
+        "needs <think>" in errors["contract.prompt"]
+        and "Fix: response_format: reasoning_answer" in errors["contract.prompt"]
     )
     assert (
         found(check(recipe(system_prompt=asks, response_format="reasoning_answer")), "error") == {}
     )
-    # A tag of nobody's format counts where the instruction opens and closes it, not where a
+    # A tag of no format counts where the instruction opens and closes it, not where a
     # question holds HTML.
     asks = "Use <scratchpad>…</scratchpad>."
     assert "<scratchpad>" in found(check(recipe(system_prompt=asks)), "error")["contract.prompt"]
@@ -342,7 +345,7 @@ def test_html_in_a_question_asks_for_no_shape(recipe, tmp_path):
     report = check(recipe(dataset_name=rows, mapper="prompt_solution", system_prompt=""))
     assert (
         found(report, "error") == {}
-        and "nothing in the prompt asks for" in found(report, "warning")["contract.prompt"]
+        and "the prompt does not ask for" in found(report, "warning")["contract.prompt"]
     )
 
 
@@ -354,7 +357,8 @@ def test_a_length_limit_that_cuts_four_of_five(recipe, canned):
     )
     message = found(report, "error")["signal.truncation"]
     assert (
-        "max_completion_length 200 cuts 8 of 10 completions (80%)" in message and "400" in message
+        "max_completion_length 200 cuts 8 of 10 completions (80%)" in message
+        and "Fix: max_completion_length: 400" in message
     )
 
 
@@ -366,7 +370,7 @@ def test_a_model_that_never_ends(recipe, tiny_model, tmp_path):
     errors = found(report, "error")
     assert (
         "cuts 4 of 4 completions (100%)" in errors["signal.truncation"]
-        and "not one ends" in errors["signal.truncation"]
+        and "if no completion ends" in errors["signal.truncation"]
     )
     assert {text for _, text in report.details["signal"][1:]} == {"a" * 12}
 
@@ -378,13 +382,13 @@ def test_golds_that_are_no_mathematics(recipe, tmp_path):
     report = check(recipe(dataset_name=rows, mapper="prompt_solution"))
     message = found(report, "error")["data.golds"]
     assert (
-        "cannot read 3 of 4 golds (75%; rows 0, 2, 3 of those kept; the first is 'Because?')"
-        in message
+        "cannot read 3 of 4 reference answers (75%; rows 0, 2, 3 of the rows kept; the first is "
+        "'Because?')" in message
     )
     assert "accuracy cannot read" in message and "solution_column" in message
     words = rows_file(tmp_path, ("Why?", "Because."), ("2+2?", "4"))
     assert (
-        "1 of 2 golds are words or dates (rows 0; the first is 'Because.')"
+        "1 of 2 reference answers are words or dates (rows 0; the first is 'Because.')"
         in found(check(recipe(dataset_name=words, mapper="prompt_solution")), "warning")[
             "data.words"
         ]
@@ -406,7 +410,7 @@ def test_golds_that_are_no_mathematics(recipe, tmp_path):
     report = check(recipe(dataset_name=rows, mapper="prompt_solution"))
     assert (
         found(report, "error") == {}
-        and "1 of 4 golds (25%; rows 2 " in found(report, "warning")["data.golds"]
+        and "1 of 4 reference answers (25%; rows 2 " in found(report, "warning")["data.golds"]
     )
 
 
@@ -420,10 +424,10 @@ def test_a_question_that_comes_again_with_another_gold_is_named(recipe, tmp_path
         (" 2+2?", "6"),
         ("3+3?", "6"),
     )
-    said = found(check(recipe(dataset_name=rows, mapper="prompt_solution")), "warning")[
+    message = found(check(recipe(dataset_name=rows, mapper="prompt_solution")), "warning")[
         "data.several_golds"
     ]
-    assert "1 of 4 questions" in said and "'2+2?' has '4' and '5'" in said
+    assert "1 of 4 questions" in message and "'2+2?' has '4' and '5'" in message
     rows = rows_file(tmp_path, ("1+1?", "0.5"), ("1+1?", "1/2"), ("1+1?", "#### 1/2"))
     assert "data.several_golds" not in found(
         check(recipe(dataset_name=rows, mapper="prompt_solution")), "warning"
@@ -433,8 +437,8 @@ def test_a_question_that_comes_again_with_another_gold_is_named(recipe, tmp_path
 def test_a_file_of_which_nothing_is_held_out_is_named(recipe, tmp_path):
     rows = rows_file(tmp_path, *((f"{number}+1?", str(number + 1)) for number in range(40)))
     path = recipe(dataset_name=rows, mapper="prompt_solution")
-    said = found(check(path), "warning")["data.held_out"]
-    assert "dataset_train_split: 'train[:-4]' and dataset_test_split: 'train[-4:]'" in said
+    message = found(check(path), "warning")["data.held_out"]
+    assert "dataset_train_split: 'train[:-4]' and dataset_test_split: 'train[-4:]'" in message
     fixed = check(path, "--dataset_train_split", "train[:-4]", "--dataset_test_split", "train[-4:]")
     assert not {"data.held_out", "data.test_split", "data.overlap"} & found(fixed, "warning").keys()
 
@@ -445,8 +449,8 @@ def test_a_prompt_longer_than_the_window(recipe, tmp_path):
     message = found(check(path), "error")["data.window"]
     # 4096 - 200 tokens are left for a prompt
     assert (
-        "window is 4096: 1 of 3 measured with max_completion_length 200 can run over it "
-        "(rows 1): set max_prompt_tokens: 3896" in message
+        "window is 4096. 1 of 3 measured rows with max_completion_length 200 may exceed" in message
+        and "(rows 1). Fix: max_prompt_tokens: 3896" in message
     )
     report = check(path, "--max_prompt_tokens", "3896")
     assert found(report, "error") == {}
@@ -454,7 +458,7 @@ def test_a_prompt_longer_than_the_window(recipe, tmp_path):
     # the prompt fits, and leaves its completion no room: a bit less than 4096
     rows = rows_file(tmp_path, ("1+1?", "2"), ("x" * 3600 + "?", "4"))
     assert (
-        "1 of 2 measured with max_completion_length 200 can run over it"
+        "1 of 2 measured rows with max_completion_length 200 may exceed"
         in found(check(recipe(dataset_name=rows, mapper="prompt_solution")), "warning")[
             "data.window"
         ]
@@ -471,8 +475,8 @@ def test_groups_that_all_score_nothing(recipe, silent_model, capsys):
     assert stop.value.code == 1
     text = capsys.readouterr().out
     assert (
-        "3 of 3 groups (100%) have no spread, 3 of them all 0: GRPO has nothing to compare; "
-        "start from SFT or an easier mix" in text
+        "3 of 3 groups (100%) have no spread, 3 of them all 0, so GRPO has nothing to compare. "
+        "Fix: start from SFT" in text
     )
     assert (
         "Do not start this run: 1 error" in text
@@ -553,7 +557,7 @@ def test_more_processes_may_fill_what_one_does_not(recipe):
     report = check(recipe(num_generations=8, reward_funcs=["accuracy", "length"]), num_processes=2)
     assert (
         found(report, "error") == {}
-        and "8 completions a batch over 2 processes are 1 groups of 8"
+        and "8 completions per batch over 2 processes are 1 groups of 8"
         in found(report, "ok")["fit.batch"]
     )
 
@@ -590,10 +594,10 @@ def test_a_template_that_already_opens_the_reasoning(recipe):
     report = check(recipe(chat_template=THINKS))
     assert found(report, "error") == {}
     assert (
-        "already opened with '<think>\\n' by the chat template"
+        "already opens the assistant's turn with '<think>\\n'"
         in found(report, "ok")["contract.prefill"]
     )
-    # What the model is to write starts after the tag, and earns full marks so.
+    # What the model writes starts after the tag, and gets full marks.
     assert (
         report.details["contract"][0][1].startswith("Step 1:")
         and report.details["contract"][1][1]["right"]["format"] == 1.0
@@ -620,7 +624,7 @@ def test_a_template_that_already_opens_the_reasoning(recipe):
         "warning",
     )
     assert (
-        "reads thoughts as it does the answer; write response_format: think_boxed"
+        "does not separate reasoning from the answer. Fix: response_format: think_boxed"
         in thoughts["contract.prefill"]
     )
 
@@ -630,7 +634,7 @@ def test_a_column_that_is_not_there(recipe):
         recipe(mapper="prompt_solution", prompt_column="problem", solution_column="answer")
     )
     (message,) = found(report, "error").values()
-    assert "needs column 'problem'; the columns there are: question, answer" in message
+    assert "needs column 'problem'; the source has the columns question, answer" in message
     assert {"contract.eos", "fit.batch"} <= set(
         found(report, "ok")
     )  # what needs no rows is checked all the same
@@ -658,13 +662,13 @@ def test_a_column_that_is_not_there(recipe):
             {"reward_funcs": ["tests.extras.preflight.test_preflight:nothing"]},
             "warning",
             "contract.alike",
-            "right, wrong and shapeless text alike (0)",
+            "the same score (0)",
         ),
         (
             {"reward_weights": [-1.0, 1.0]},
             "error",
             "contract.total",
-            "right 0, wrong 1, without shape 0",
+            "correct 0, wrong 1, without format 0",
         ),
         (
             {"reward_funcs": ["accuracy", "countdown"]},
@@ -676,7 +680,7 @@ def test_a_column_that_is_not_there(recipe):
             {"reward_funcs": ["accuracy", "tests.extras.preflight.test_preflight:undecided"]},
             "warning",
             "contract.unjudged",
-            "undecided judges none of 8",
+            "undecided scores none of 8",
         ),
         (
             {"reward_funcs": ["accuracy", "cosine"], "cosine_min_value_wrong": 2.0},
@@ -711,14 +715,14 @@ def test_every_reward_for_a_right_answer_is_held_to_the_same_marks(
         *found(check(path), "warning"),
     }
     assert (
-        "right 0, wrong 1"
+        "correct 0, wrong 1"
         in found(check(recipe(**settings, reward_weights=[-1.0, 1.0])), "error")["contract.total"]
     )
-    for paid, code in ((0.5, "contract.right"), (1.0, "contract.wrong")):
+    for value, code in ((0.5, "contract.right"), (1.0, "contract.wrong")):
         monkeypatch.setattr(
             REWARDS[name],
             "__call__",
-            lambda self, completions, _paid=paid, **columns: [_paid] * len(completions),
+            lambda self, completions, _value=value, **columns: [_value] * len(completions),
         )
         assert code in found(check(path), "error")
         monkeypatch.undo()
@@ -739,12 +743,12 @@ def test_golds_that_no_format_can_hold(recipe, tmp_path):
     rows = rows_file(tmp_path, *[("Which tag?", "</answer>")] * 2)
     report = check(recipe(dataset_name=rows, mapper="prompt_solution", reward_funcs=["format"]))
     assert (
-        "2 of 2 sampled golds cannot be written as an answer"
+        "2 of 2 sampled reference answers do not fit the format"
         in found(report, "error")["contract.render"]
     )
 
 
-def test_a_turn_that_generation_does_not_stop_at(recipe, tiny_model, tmp_path):
+def test_a_message_end_that_generation_does_not_stop_at(recipe, tiny_model, tmp_path):
     folder = tmp_path / "model"
     shutil.copytree(tiny_model, folder)
     settings = json.loads((folder / "tokenizer_config.json").read_text())
@@ -757,7 +761,7 @@ def test_a_turn_that_generation_does_not_stop_at(recipe, tiny_model, tmp_path):
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": 0}))
     message = found(check(path), "warning")["contract.eos"]
     assert (
-        "ends a turn in '<|im_end|>', but generation stops at '<|endoftext|>' only" in message
+        "ends a message with '<|im_end|>', but generation stops only at '<|endoftext|>'" in message
         and "eos_token_id to 2" in message
     )
 
@@ -791,7 +795,7 @@ def test_rewards_with_a_model_of_their_own_are_left_out_and_named(recipe, silent
     report = check(path, use_model=True, groups=1)
     assert (
         found(report, "ok")["contract.skipped"]
-        == "judge asks a model of its own and is left out here"
+        == "not checked, because it needs another model: judge"
     )
     assert set(report.details["contract"][1][1].index) == {"accuracy"} and set(
         report.details["signal"][0][1].index
@@ -801,7 +805,11 @@ def test_rewards_with_a_model_of_their_own_are_left_out_and_named(recipe, silent
 # The signal
 
 
-def judged(values: list[list[float | None]], **others: list[list[float | None]]) -> Report:
+def judged(
+    values: list[list[float | None]],
+    dynamic_sampling: dict[str, Any] | None = None,
+    **others: list[list[float | None]],
+) -> Report:
     scores = DataFrame(
         {
             name: [value for group in table for value in group]
@@ -813,8 +821,11 @@ def judged(values: list[list[float | None]], **others: list[list[float | None]])
         scores
     )
     report = Report()
-    recipe = SimpleNamespace(training=SimpleNamespace(max_completion_length=8, num_generations=2))
-    signal.judge(
+    recipe = SimpleNamespace(
+        training=SimpleNamespace(max_completion_length=8, num_generations=2),
+        script=SimpleNamespace(dynamic_sampling=dynamic_sampling),
+    )
+    signal.check_scores(
         report,
         recipe,
         get_response_format("think_answer"),
@@ -823,6 +834,19 @@ def judged(values: list[list[float | None]], **others: list[list[float | None]])
         scores,
     )
     return report
+
+
+def test_what_dynamic_sampling_costs_is_told_from_the_share_of_groups_with_spread():
+    half = [[0.0, 1.0], [1.0, 1.0]]
+    report = judged(half, {"max_rounds": 3})
+    # 1 + 1/2 + 1/4 batches; 1 - 1/8 of the groups
+    message = found(report, "ok")["signal.rounds"]
+    assert "1.8 times" in message and "88%" in message
+    # The reward that is named decides, not the sum.
+    flat = {"other": [[0.0, 0.0], [0.0, 0.0]]}
+    report = judged(half, {"max_rounds": 3, "reward": "other"}, **flat)
+    assert "3.0 times" in found(report, "error")["signal.rounds"]
+    assert "signal.rounds" not in found(judged(half), "ok")
 
 
 def test_the_verdict_names_the_share_of_groups_without_spread():
@@ -865,7 +889,7 @@ def test_what_one_reward_does_not_tell_apart_another_may():
     )
 
 
-def test_scores_that_are_none_belong_to_nobody():
+def test_missing_scores_are_not_counted():
     report = judged([[None, None], [0.0, 1.0]])
     assert report.details["signal"][0][1].loc["first"].to_dict() == {
         "judged": 2,
@@ -873,7 +897,9 @@ def test_scores_that_are_none_belong_to_nobody():
         "std": 0.5,
         "groups_with_spread": 1.0,
     }
-    assert "judged none" in found(judged([[None, None]]), "warning")["signal.unjudged"]
+    assert (
+        "gave no completion a score" in found(judged([[None, None]]), "warning")["signal.unjudged"]
+    )
 
 
 def test_a_random_model_is_sampled_with_the_recipes_settings(recipe, monkeypatch):
@@ -915,13 +941,13 @@ def test_groups_that_the_clock_cuts_are_not_judged(recipe, canned):
     report = check(recipe(), use_model=True, groups=4, seconds=60)
     assert (
         report.details["signal"][0][0] == "2 completions in 1 groups:"
-        and "1 of 4 groups were done within 60 s" in found(report, "warning")["signal.slow"]
+        and "1 of 4 groups were sampled within 60 s" in found(report, "warning")["signal.slow"]
     )
     canned([cut])
     report = check(recipe(), use_model=True, groups=4, seconds=60)
     assert (
         "signal" not in report.details
-        and "0 of 4 groups were done" in found(report, "warning")["signal.slow"]
+        and "0 of 4 groups were sampled" in found(report, "warning")["signal.slow"]
     )
 
 
@@ -933,7 +959,7 @@ def test_five_completions_from_the_worst_to_the_best_in_plain_characters(recipe,
     text = capsys.readouterr().out
     assert (
         "Completion 5: accuracy 1, format 1, sum 2; 30 tokens" in text
-        and "gold '4', read as '4'" in text
+        and "reference answer '4', parsed answer '4'" in text
     )
     assert "\x1b" not in text and "[bold]no" in text and "Ready" in text
 
@@ -981,7 +1007,7 @@ def test_the_launchers_processes_are_counted_and_not_waited_for(recipe, monkeypa
     monkeypatch.setenv("WORLD_SIZE", "3")
     report = check(recipe(num_generations=3))
     assert (
-        "12 completions a batch over 3 processes are 4 groups of 3"
+        "12 completions per batch over 3 processes are 4 groups of 3"
         in found(report, "ok")["fit.batch"]
     )
     assert os.environ["WORLD_SIZE"] == "3"
@@ -1006,7 +1032,7 @@ def test_a_good_sft_recipe(sft_recipe):
         report, "error"
     ) == {} == found(report, "warning")
     assert (
-        "writes the sampled targets whole" in found(report, "ok")["contract.target"]
+        "writes the whole target" in found(report, "ok")["contract.target"]
         and "signal" not in report.details
     )
 
@@ -1027,16 +1053,17 @@ def test_examples_that_are_cut_and_templates_that_drop_the_reasoning(sft_recipe)
 def test_an_instruction_that_the_targets_do_not_follow(sft_recipe):
     asks = "Think in <reasoning>…</reasoning>, then answer in <answer>…</answer>."
     message = found(check(sft_recipe(system_prompt=asks)), "error")["contract.prompt"]
-    assert "asks for <reasoning>" in message and "which the targets have, wants <think>" in message
+    assert "asks for <reasoning>" in message and "which the targets have, needs <think>" in message
     assert (
-        "without being asked" in found(check(sft_recipe(system_prompt="")), "ok")["contract.prompt"]
+        "for which the prompt does not ask"
+        in found(check(sft_recipe(system_prompt="")), "ok")["contract.prompt"]
     )
 
 
 # The command
 
 
-def test_brief_says_the_verdicts_alone(recipe, silent_model, capsys):
+def test_brief_prints_only_verdicts(recipe, silent_model, capsys):
     rewards = ["tests.extras.preflight.test_preflight:everything"]
     path = recipe(model_name_or_path=silent_model, reward_funcs=rewards, dataset_test_split="train")
     with pytest.raises(SystemExit) as stop:
@@ -1051,8 +1078,8 @@ def test_brief_says_the_verdicts_alone(recipe, silent_model, capsys):
         "5 Fit      ok      4 checks",
     ]
     assert (
-        "  error   signal.all_one: 2 of 2 groups (100%) have no spread, 2 of them all 1: "
-        "GRPO has nothing to compare" in "\n".join(lines)
+        "  error   signal.all_one: 2 of 2 groups (100%) have no spread, 2 of them all 1, "
+        "so GRPO has nothing to compare" in "\n".join(lines)
     )
     # what is in order is shown of the signal alone
     assert [line.split(" completions")[0] for line in lines if line.startswith("  ok")] == [
@@ -1091,9 +1118,10 @@ def test_methods_are_guessed(recipe, sft_recipe):
     assert "fit.batch" in found(check(sft_recipe(), "--reward_funcs", "format"), "error")
 
 
-def test_samples_are_spread_and_lists_end():
-    assert spread(3, 5) == [0, 1, 2] and spread(100, 4) == [0, 25, 50, 75] and spread(0, 4) == []
-    assert listed([1, 2], 2) == "1, 2" and listed([1, 2, 3], 2) == "1, 2 and 1 more"
+def test_evenly_spaced_indices_and_names():
+    assert evenly_spaced(3, 5) == [0, 1, 2] and evenly_spaced(0, 4) == []
+    assert evenly_spaced(100, 4) == [0, 25, 50, 75]
+    assert join_names([1, 2], 2) == "1, 2" and join_names([1, 2, 3], 2) == "1, 2 and 1 more"
 
 
 def test_what_a_run_samples_takes_and_costs(tmp_path):
@@ -1110,21 +1138,24 @@ def test_what_a_run_samples_takes_and_costs(tmp_path):
     preflight.report_cost(report, SimpleNamespace(training=training), 8, 1, 630.0)
     [finding] = report.findings
     assert finding.message.startswith(
-        "100 steps: 200 prompts, 800 completions, at most 8,000 tokens; to sample them takes "
+        "100 steps: 200 prompts, 800 completions, at most 8,000 tokens; sampling them takes "
         "about 2:00:00 "
     )
-    assert "at 36 s a group, one at a time, and costs 1,260.00 at 630 an hour" in finding.message
+    assert (
+        "at 36 s per group, one group at a time, and costs 1,260.00 at 630 an hour"
+        in finding.message
+    )
 
 
 @pytest.mark.parametrize("price", ["-5", "nan", "inf"])
 def test_a_price_is_a_number_from_0_on(price, capsys):
     with pytest.raises(SystemExit):
         preflight.parse(["tiny.yaml", "--price_per_hour", price])
-    assert f"--price_per_hour must be a number from 0 on, got {price}" in capsys.readouterr().err
+    assert f"--price_per_hour must be 0 or more, got {price}" in capsys.readouterr().err
 
 
-class Unpaid:
-    """A game that forgets to return what it pays."""
+class WithoutReward:
+    """A game whose get_reward does not return a number."""
 
     def reset(self, **row: Any) -> None:
         """Begin."""
@@ -1133,12 +1164,14 @@ class Unpaid:
         return None
 
 
-def test_an_environment_that_does_not_pay_is_named_with_its_line(recipe):
-    report = check(recipe(environment=f"{__name__}:Unpaid", reward_funcs=None, system_prompt=""))
+def test_an_environment_without_a_reward_is_named_with_its_line(recipe):
+    report = check(
+        recipe(environment=f"{__name__}:WithoutReward", reward_funcs=None, system_prompt="")
+    )
     (found,) = [finding for finding in report.at("error") if finding.code == "contract.environment"]
-    line = Unpaid.get_reward.__code__.co_firstlineno
+    line = WithoutReward.get_reward.__code__.co_firstlineno
     assert (
-        f"Unpaid: get_reward fails: ValueError: must return a finite number, got None "
+        f"WithoutReward: get_reward fails: ValueError: must return a finite number, got None "
         f"({__file__}:{line})" in found.message
     )
 
@@ -1150,7 +1183,7 @@ def test_a_mapper_without_golds_is_an_error(recipe):
 
 def test_an_argument_of_two_types_is_called_by_hand():
     from r1_recipes.completions.types import Request
-    from r1_recipes.extras.preflight.agent import _ByHand
+    from r1_recipes.extras.preflight.agent import _ScriptedBackend
 
     def move(by: int | str) -> str:
         """
@@ -1161,5 +1194,7 @@ def test_an_argument_of_two_types_is_called_by_hand():
         """
 
     made = []
-    _ByHand().run([Request(0, [], (move,))], lambda _, done, error: made.extend(done), [(0.0, 1)])
+    _ScriptedBackend().run(
+        [Request(0, [], (move,))], lambda _, done, error: made.extend(done), [(0.0, 1)]
+    )
     assert made[0].turns[0]["tool_calls"][0]["function"]["arguments"] == {"by": "1 + 1"}

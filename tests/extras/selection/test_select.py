@@ -915,7 +915,7 @@ def test_the_dataset_on_disk(tmp_path):
     assert rows["pass_rate"] == [0.5, 1.0]
     assert rows.features["when"].dtype == rows.features["solution"].dtype == "string"
     assert [json.loads(scores) for scores in rows["scores"]] == [{"format": 1.0}] * 2
-    with pytest.raises(RecipeError, match="it has 'train'"):
+    with pytest.raises(RecipeError, match="which has 'train'"):
         load_rows(str(folder), "test")
 
     assert json.loads((folder / "yield.json").read_text(encoding="utf-8")) == vars(selection.report)

@@ -1,7 +1,6 @@
-"""One mapper per dataset family: a source row -> question, solution and, if the source has one,
-worked reasoning or a whole response.
+"""Turn a source row into a question, a reference answer and, if present, reasoning or a response.
 
-Importing this registers the families' mappers.
+Each family of datasets has a mapper. Importing this package registers these mappers.
 """
 
 from r1_recipes.data.mappers import columns, maths  # noqa: F401

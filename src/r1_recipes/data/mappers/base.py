@@ -1,4 +1,4 @@
-"""What every mapper is, and the registry of their names."""
+"""The base class of the mappers, and the registry of their names."""
 
 from __future__ import annotations
 
@@ -21,47 +21,59 @@ MAPPERS: Registry[Any] = Registry("mapper")
 
 
 class SkipRow(Exception):
-    """This row cannot be used; the text says why, and is counted."""
+    """Raised for a row that cannot be used. The message is the reason, which the report counts."""
 
 
 @dataclass(frozen=True)
 class Mapper:
-    """Base of the mappers. Fields are the keys of ``mapper_config``; one called ``…_column`` names
-    a column, by default as in ``examples``.
+    """Base class of the mappers.
 
-    Calling one with a row (a dict of the source's columns) returns a
-    :class:`~r1_recipes.data.mapped_row.MappedRow`. It raises :class:`SkipRow` for a row without
-    what is needed.
+    The fields of a subclass are the keys of ``mapper_config``. A field ``…_column`` names a column
+    of the source. Its default is the name that the column has in ``examples``.
+
+    Calling a mapper with a row (a dict of the source's columns) returns a
+    :class:`~r1_recipes.data.mapped_row.MappedRow`. It raises :class:`SkipRow` if the row lacks what
+    the mapper needs.
+
+    Attributes:
+        name: The registered name, or the name of the class.
+        columns: The columns by which ``mapper: auto`` recognizes a source.
+        needs: The columns that a source must have, if not ``columns``. A tuple means any of them.
+        examples: Invented rows with all columns of the source. Tests, documentation, ``auto`` and
+            ``--smoke`` use them.
+        images: Whether rows have a picture, ``image``, for a vision-language model.
+
+    Example:
+        >>> class Quiz(Mapper):
+        ...     columns = ("frage", "antwort")
+        ...
+        ...     def __call__(self, row):
+        ...         return {"question": row["frage"], "solution": row["antwort"]}
     """
 
-    name: ClassVar[str]  # registry name, or the name of a class that is not registered
-    columns: ClassVar[tuple[str, ...]] = ()  # by which ``auto`` knows the source
-    needs: ClassVar[
-        tuple[str | tuple[str, ...], ...]
-    ] = ()  # that must be there, if not ``columns``; a tuple: one of several
-    # Invented rows with all columns of the source, for tests, documentation, ``auto`` and
-    # ``--smoke``.
+    name: ClassVar[str]
+    columns: ClassVar[tuple[str, ...]] = ()
+    needs: ClassVar[tuple[str | tuple[str, ...], ...]] = ()
     examples: ClassVar[tuple[dict[str, Any], ...]] = ()
-    images: ClassVar[bool] = (
-        False  # whether rows come with a picture, ``image``, for a vision-language model
-    )
+    images: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         cls.name = cls.__name__
 
     @classmethod
     def fit(cls, columns: Collection[str]) -> int:
-        """How many of ``columns`` this mapper knows; 0 if one of its own is missing."""
+        """Return how many of ``columns`` this mapper knows, or 0 if a needed column is missing."""
         if not cls.columns or not set(cls.columns) <= set(columns):
             return 0
         return len({*cls.columns, *chain(*cls.examples)} & set(columns))
 
     def missing(self, columns: Collection[str]) -> list[str]:
+        """Return the needed columns that are not in ``columns``."""
         names, absent = self._names(), []
         for need in self.needs or self.columns:
             first, *others = [need] if isinstance(need, str) else need
             wanted = [names.get(column, column) for column in (first, *others)]
-            if wanted[0] != first:  # a column that the recipe names has no substitute
+            if wanted[0] != first:  # A column that the recipe names has no substitute.
                 wanted = wanted[:1]
             if not set(wanted) & set(columns):
                 absent.append(wanted[0] + "".join(f" (or {other})" for other in wanted[1:]))
@@ -69,11 +81,11 @@ class Mapper:
 
     @classmethod
     def place(cls) -> str:
-        """Its name and, if its ``__call__`` is the user's own, that method's file and line."""
+        """Return the mapper's name and, for the user's code, the file and line of ``__call__``."""
         return f"mapper {cls.name!r}{defined_at(cls.__call__)}"
 
     def example_rows(self) -> list[dict[str, Any]]:
-        """The ``examples`` that this mapper can read, columns named as it reads them."""
+        """Return the examples that this mapper can read, with its fields' column names."""
         names = self._names()
         rows = [
             {names.get(column, column): value for column, value in row.items()}
@@ -82,7 +94,7 @@ class Mapper:
         return [row for row in rows if not self.missing(row)]
 
     def _names(self) -> dict[str, str]:
-        """Column in ``examples`` -> column that this mapper reads."""
+        """Return the column that this mapper reads, for each column name in ``examples``."""
         fields = [
             field
             for field in dataclasses.fields(self)
@@ -94,7 +106,7 @@ class Mapper:
         }
 
     def __call__(self, row: dict[str, Any]) -> MappedRow:
-        """Take ``columns`` for question, gold and, if there are three, worked solution."""
+        """Return ``columns`` as question, reference answer and, if there are three, reasoning."""
         names = [self._names().get(column, column) for column in self.columns]
         fields = zip(("question", "solution", "reasoning"), names, strict=False)
         return cast(MappedRow, {key: required_text(row, name) for key, name in fields})
@@ -102,8 +114,14 @@ class Mapper:
 
 @dataclass_transform(frozen_default=True)
 def register_mapper(name: str) -> Callable[[type[Mapper]], type[Mapper]]:
-    """Class decorator that makes a :class:`Mapper` available to recipes as ``name``, with the rows
-    of ``examples/NAME.jsonl`` beside it.
+    """Return a class decorator that registers a :class:`Mapper` under ``name``.
+
+    The rows of ``examples/NAME.jsonl`` beside the class become its examples.
+
+    Example:
+        >>> @register_mapper("quiz")
+        ... class Quiz(Mapper):
+        ...     columns = ("frage", "antwort")
     """
 
     def decorate(mapper: type[Mapper]) -> type[Mapper]:
@@ -121,8 +139,16 @@ def register_mapper(name: str) -> Callable[[type[Mapper]], type[Mapper]]:
 
 
 def get_mapper(name: str, columns: Collection[str] = (), **config: Any) -> Mapper:
-    """Build a mapper from its fields (``None``: not set); ``"auto"`` is the first registered one
-    that fits these columns best.
+    """Return the mapper with this name.
+
+    Args:
+        name: A registered name, ``my_module:MyMapper``, or ``"auto"`` for the registered mapper
+            that knows most of ``columns``.
+        columns: The columns of the source.
+        **config: The mapper's fields. ``None`` leaves a field at its default.
+
+    Raises:
+        RecipeError: No mapper has this name or fits these columns, or it has no such field.
     """
     config = {key: value for key, value in config.items() if value is not None}
     if name == "auto" and "prompt_column" in config:
@@ -131,7 +157,8 @@ def get_mapper(name: str, columns: Collection[str] = (), **config: Any) -> Mappe
         name = max(MAPPERS, key=lambda key: MAPPERS[key].fit(columns))
         if not MAPPERS[name].fit(columns):
             fix = f"name one of {', '.join(MAPPERS)}, or set prompt_column and solution_column"
-            raise RecipeError(f"mapper: auto: none fits the columns {sorted(columns)}. Fix: {fix}")
+            cause = f"no mapper fits the columns {sorted(columns)}"
+            raise RecipeError(f"mapper: auto: {cause}. Fix: {fix}")
     mapper = MAPPERS.resolve(name)
     if not (isinstance(mapper, type) and issubclass(mapper, Mapper)):
         fix = "class NAME(Mapper), whose __call__(self, row) returns {'question': …, 'solution': …}"
@@ -140,57 +167,59 @@ def get_mapper(name: str, columns: Collection[str] = (), **config: Any) -> Mappe
             f"{mapper!r:.80}. Fix: {fix}"
         )
     fields = {f.name for f in dataclasses.fields(mapper)}
-    if strange := [key for key in config if key not in fields]:
-        raise RecipeError(unknown_name(f"key of mapper {name!r}", strange[0], fields))
+    if unknown := [key for key in config if key not in fields]:
+        raise RecipeError(unknown_name(f"key of mapper {name!r}", unknown[0], fields))
     with own_code(
-        f"mapper {name!r}", mapper, fix="a default for each field; mapper_config sets them"
+        f"mapper {name!r}", mapper, fix="give each field a default, or set it in mapper_config"
     ):
         return mapper(**config)
 
 
 def check_choice(key: str, value: str, choices: Collection[str]) -> None:
+    """Raise if the value of a key of ``mapper_config`` is not one of ``choices``."""
     if value not in choices:
         raise RecipeError("mapper_config: " + unknown_name(key, value, choices))
 
 
 def check_template(template: str | None, *slots: str) -> None:
+    """Raise if a template does not contain every slot."""
     if template is not None and not all(slot in template for slot in slots):
         raise RecipeError(
-            f"mapper_config: template: must hold {' and '.join(slots)}, got {template!r}"
+            f"mapper_config: template: must contain {' and '.join(slots)}, got {template!r}"
         )
 
 
 def as_text(value: Any, column: str) -> str:
-    """A cell as text, stripped; ``""`` if it is null, NaN (pandas' missing value) or a
-    spreadsheet's error (``#N/A``).
+    """Return a cell as stripped text.
+
+    Null, NaN (the missing value of pandas) and errors of a spreadsheet (``#N/A``) become ``""``.
     """
     if isinstance(value, list | dict):
-        raise SkipRow(f"column {column!r} holds a {type(value).__name__}, not a text")
+        raise SkipRow(f"column {column!r} holds a {type(value).__name__}, not text")
     if isinstance(value, bytes):
         try:
             value = value.decode()
         except UnicodeDecodeError:
             raise SkipRow(f"column {column!r} holds bytes that are not UTF-8") from None
-    text = (
-        "" if value is None or value != value else str(value).strip()
-    )  # a gold may be the number 0
+    # Do not test for truth: a reference answer may be the number 0.
+    text = "" if value is None or value != value else str(value).strip()
     return "" if re.fullmatch(r"#(N/A|[A-Z]+(/0)?[!?])", text) else text
 
 
 def optional_text(row: dict[str, Any], column: str) -> str:
+    """Return a column as text, or "" if the row does not have it."""
     return as_text(row.get(column), column)
 
 
 def required_text(row: dict[str, Any], column: str) -> str:
+    """Return a column as text, or skip the row if it is empty."""
     if not (text := as_text(row.get(column), column)):
         raise SkipRow(f"column {column!r} is empty")
     return text
 
 
 def last_boxed(text: str) -> str:
-    r"""What the last balanced ``\boxed{…}`` of ``text`` holds, stripped; ``""`` if there
-    is none.
-    """
+    r"""Return the stripped content of the last balanced ``\boxed{…}``, or "" if there is none."""
     text = one_spelling_of_boxes(text)
     boxes = [text[start:end].strip() for start, end in boxed_spans(text)]
     return boxes[-1] if boxes else ""

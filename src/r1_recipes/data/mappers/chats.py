@@ -1,4 +1,4 @@
-"""Conversations whose last assistant's turn is the target."""
+"""Map conversations whose last assistant message is the target, and preference pairs."""
 
 import json
 import re
@@ -36,24 +36,22 @@ _SOLUTION = ("<|begin_of_solution|>", "<|end_of_solution|>")
 
 @register_mapper("conversations")
 class Conversations(Mapper):
-    """Chats: ``messages`` (role, content) or ``conversations`` (from, value), with an optional
-    column ``system``.
+    """Chats: ``messages`` (role, content) or ``conversations`` (from, value).
 
-    The last assistant's turn is the response, the turns before it are its history. User and
-    assistant must alternate; calls of tools and their results stand as they are, after the row's
-    system message or the recipe's.
+    The last assistant message is the response, and the messages before it are its history. A column
+    ``system`` may hold the system message. User and assistant must alternate. A conversation with
+    tool calls stays whole, after the system message of the row or of the recipe.
 
     Attributes:
-        well_formed: whether the response must be in the recipe's response format; false: general
-        chat data.
-        wrappers: ``think``: those of Sky-T1, OpenThoughts and Bespoke-Stratos
-            (``<|begin_of_thought|>…``) become ``<think>``, and a
-            system message that asks for them goes; ``keep``: for response format
-            ``thought_solution``.
-        whole: every turn as it stands, in any order, also after the last assistant's: what TRL
-        trains on, given ``messages``.
-        empty_system: with ``whole``, an empty system message before those that have none, if the
-            chat template writes such messages.
+        well_formed: Whether the response must be in the recipe's response format. Set it to false
+            for general chat data.
+        wrappers: ``think`` turns the tags of Sky-T1, OpenThoughts and Bespoke-Stratos
+            (``<|begin_of_thought|>…``) into ``<think>``, and removes a system message that asks for
+            them. ``keep`` leaves them, for the response format ``thought_solution``.
+        whole: Keep every message, in any order, as TRL does with ``messages``. This includes
+            messages after the last assistant message.
+        empty_system: With ``whole``, add an empty system message where there is none, if the chat
+            template writes system messages.
     """
 
     well_formed: bool = True
@@ -68,12 +66,11 @@ class Conversations(Mapper):
 
     @classmethod
     def fit(cls, columns: Collection[str]) -> int:
-        # Beside these, R1-Distill-SFT's "messages" are what was there before its reasoning was
-        # written.
+        # With this column, "messages" hold the old answers of R1-Distill-SFT.
         if "reannotated_messages" in columns:
             return 0
-        # One, however many: NuminaMath has messages too, and a mapper that knows a set's other
-        # columns knows more of it.
+        # Never more than 1: NuminaMath has messages too, and a mapper that knows the other columns
+        # of a source must fit better.
         return int("messages" in columns or "conversations" in columns)
 
     def __call__(self, row: dict[str, Any]) -> MappedRow:
@@ -90,8 +87,9 @@ class Conversations(Mapper):
 
 
 class PromptCompletion(Mapper):
-    """Pairs as TRL takes them, of messages or of texts: one conversation. Only ``auto``
-    finds it.
+    """Pairs in the format of TRL, messages or texts, joined into a conversation.
+
+    It has no registered name: only ``mapper: auto`` chooses it.
     """
 
     columns = ("prompt", "completion")
@@ -103,7 +101,7 @@ class PromptCompletion(Mapper):
 
 
 def conversation_mapper(columns: Collection[str]) -> Mapper | None:
-    """Return the mapper that takes these columns' conversations as they are, if there are any."""
+    """Return the mapper for unchanged conversations, or None if the columns do not hold any."""
     if Conversations.fit(columns):
         return Conversations(well_formed=False)
     return PromptCompletion() if PromptCompletion.fit(columns) else None
@@ -111,8 +109,9 @@ def conversation_mapper(columns: Collection[str]) -> Mapper | None:
 
 @register_mapper("preference")
 class Preference(Mapper):
-    """Pairs of TRL: ``chosen`` and ``rejected``, turns or a text each, after ``system``, and
-    ``prompt`` if they do not hold it.
+    """Preference pairs in the format of TRL: ``chosen`` and ``rejected``, messages or text.
+
+    Optional columns are ``prompt`` and ``system``.
     """
 
     columns = ("chosen", "rejected")
@@ -130,7 +129,7 @@ class Preference(Mapper):
             (turn["content"] for turn in prompt if turn["role"] == "system"), row.get("system")
         )
         if any(len(turns) > 1 and turns[: len(rest[0])] != rest[0] for turns in rest[1:]):
-            raise SkipRow("column 'prompt' is not how chosen and rejected begin")
+            raise SkipRow("chosen and rejected do not start with column 'prompt'")
         chosen, rejected = (
             turns if len(turns) > 1 else prompt + turns for turns in (chosen, rejected)
         )
@@ -144,16 +143,16 @@ class Preference(Mapper):
 
 @register_mapper("safe_rlhf")
 class SafeRLHF(Mapper):
-    """PKU-Alignment/PKU-SafeRLHF: two responses, of which the safer one is chosen. For
-    non-commercial use.
+    """PKU-Alignment/PKU-SafeRLHF: the safer of two responses is the chosen one.
+
+    Its licence allows only non-commercial use.
     """
 
     columns = ("prompt", "response_0", "response_1", "safer_response_id")
 
     def __call__(self, row: dict[str, Any]) -> MappedRow:
-        safer = optional_text(row, "safer_response_id").removesuffix(
-            ".0"
-        )  # whole numbers beside missing ones are 1.0 to pandas
+        # pandas writes whole numbers as 1.0 if the column has missing values.
+        safer = optional_text(row, "safer_response_id").removesuffix(".0")
         if safer not in ("0", "1"):
             raise SkipRow("column 'safer_response_id' is neither 0 nor 1")
         chosen, rejected = (
@@ -166,8 +165,9 @@ class SafeRLHF(Mapper):
 
 @register_mapper("r1_distill_sft")
 class R1DistillSFT(Mapper):
-    """ServiceNow-AI/R1-Distill-SFT, ``v1``: the answer that was written anew; ``messages`` end in
-    the old one. For non-commercial use.
+    """ServiceNow-AI/R1-Distill-SFT, ``v1``: the rewritten answer, not the old one in ``messages``.
+
+    Its licence allows only non-commercial use.
     """
 
     columns = ("reannotated_assistant_content", "reannotated_messages")
@@ -187,25 +187,27 @@ def read_turns(
     *,
     called: bool = False,
 ) -> list[Message]:
-    """Read a column's messages: ``{"role": "system" | "user" | "assistant" | "tool", "content":
-    text}``.
+    """Return the messages of a column as dicts with ``role`` and ``content``.
 
-    They may be mappings with role and content, or from and value, or one mapping of such lists, as
-    Arrow may hold it, or JSON text of these; with ``speaker``, also any other text, which is that
-    role's; with ``called``, with their ``tool_calls``.
+    Args:
+        value: A list of mappings with role and content, or from and value; a mapping of lists, as
+            Arrow may store them; or JSON text of these.
+        column: The name of the column, for the reasons of :class:`SkipRow`.
+        speaker: If set, any other text is a message of this role.
+        called: Keep tool calls and their results.
     """
     if isinstance(value, str) and _TURNS_AS_TEXT.match(value):
         try:
             value = json.loads(value)
         except ValueError:
-            raise SkipRow(f"column {column!r} holds turns as text that is not JSON") from None
+            raise SkipRow(f"column {column!r} holds messages as text that is not JSON") from None
     if isinstance(value, str) and speaker:
         return [{"role": speaker, "content": value}]
     return [_read_turn(turn, column, called) for turn in _turn_mappings(value, column)]
 
 
 def _turn_mappings(value: Any, column: str) -> list[dict[str, Any]]:
-    """Return a column's messages as mappings, whatever their keys are."""
+    """Return a column's messages as mappings with their original keys."""
     if isinstance(value, dict):
         lists = {key: items for key, items in value.items() if isinstance(items, list)}
         rows = zip_longest(*lists.values())
@@ -213,7 +215,7 @@ def _turn_mappings(value: Any, column: str) -> list[dict[str, Any]]:
     if value is None or value == []:
         raise SkipRow(f"column {column!r} is empty")
     if not isinstance(value, list) or not all(isinstance(turn, dict) for turn in value):
-        raise SkipRow(f"column {column!r} is no list of turns")
+        raise SkipRow(f"column {column!r} is not a list of messages")
     return value
 
 
@@ -222,12 +224,12 @@ def _read_turn(turn: dict[str, Any], column: str, called: bool) -> Message:
     extra = {key: turn[key] for key in _TOOL_KEYS if called and turn.get(key)}
     lost = [key for key in _LOST_KEYS if turn.get(key) and key not in extra]
     if lost:
-        raise SkipRow(f"a turn has {' and '.join(lost)}, which would be lost")
+        raise SkipRow(f"a message has {' and '.join(lost)}, which would be lost")
     content = turn.get("value") if turn.get("content") is None else turn["content"]
     if content is None and "tool_calls" in extra:
         content = ""
     if not isinstance(content, str):
-        raise SkipRow("a turn's content is not text")
+        raise SkipRow("the content of a message is not text")
     return {"role": role, "content": content, **extra}
 
 
@@ -235,16 +237,16 @@ def _read_role(turn: dict[str, Any], column: str) -> str:
     role = turn.get("from") if turn.get("role") is None else turn["role"]
     known = _ROLES.get(role.strip().lower()) if isinstance(role, str) else None
     if known is None:
-        fix = "rename it, or write the text without a mapping"
+        fix = "rename the role, or store the text instead of a mapping"
         raise SkipRow(
-            f"a turn's role must be one of system, user (human), assistant (gpt), got "
+            f"the role of a message must be one of system, user (human), assistant (gpt), got "
             f"{role!r:.40} in column {column!r}. Fix: {fix}"
         )
     return known
 
 
 def last_question(row: dict[str, Any], column: str) -> str:
-    """A prompt column's question: the text itself, or the last user's turn."""
+    """Return the question of a prompt column: its text, or its last user message."""
     value = row.get(column)
     turns = read_turns(
         value if isinstance(value, str | list | dict) else as_text(value, column), column, "user"
@@ -261,16 +263,15 @@ def read_conversation(
     *,
     keep_wrappers: bool = False,
 ) -> MappedRow:
-    """``question``, ``response`` and ``messages`` of a conversation whose last assistant's turn is
-    the response.
+    """Return the mapped row of a conversation. Its last assistant message is the response.
 
-    ``system`` is the system message if the turns have none of their own. With calls of tools:
-    ``turns``, all of them.
+    A conversation with tool calls becomes ``turns``; any other becomes ``question``, ``response``
+    and ``messages``. ``system`` is the system message if ``turns`` do not start with one.
     """
     if turns[0]["role"] == "system":
         system, turns = turns[0]["content"], turns[1:]
     if not (answers := [index for index, turn in enumerate(turns) if turn["role"] == "assistant"]):
-        raise SkipRow("no assistant's turn")
+        raise SkipRow("no assistant message")
     turns = turns[: answers[-1] + 1]
     if any("tool_calls" in turn for turn in turns):
         return {
@@ -279,18 +280,18 @@ def read_conversation(
             else turns
         }
     if not all(turn["content"].strip() for turn in turns):
-        raise SkipRow("a turn is empty")
+        raise SkipRow("a message is empty")
     roles = [turn["role"] for turn in turns]
     if roles != ["user", "assistant"] * (len(turns) // 2):
         raise SkipRow(
-            "the turns do not alternate between user and assistant"
+            "the messages do not alternate between user and assistant"
             if "user" in roles
-            else "no user's turn before the answer"
+            else "no user message before the answer"
         )
     if not keep_wrappers:
         turns = [{**turn, "content": _with_think_tags(turn["content"])} for turn in turns]
     *messages, response = turns
-    # What asks for wrappers that are no longer there would contradict the response.
+    # Drop a system message that asks for the tags: the response no longer has them.
     if isinstance(system, str) and system.strip() and (keep_wrappers or _THOUGHT[0] not in system):
         messages.insert(0, {"role": "system", "content": system})
     return {
@@ -301,9 +302,7 @@ def read_conversation(
 
 
 def _with_think_tags(text: str) -> str:
-    """Thought and solution wrappers as ``<think>``; any other text, broken wrappers among them, as
-    it is.
-    """
+    """Replace thought and solution tags by ``<think>``. Text with broken tags stays unchanged."""
     before, opened, rest = text.partition(_THOUGHT[0])
     thought, closed, rest = rest.partition(_THOUGHT[1])
     between, _, solution = rest.rpartition(_SOLUTION[0])

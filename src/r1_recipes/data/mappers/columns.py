@@ -1,4 +1,4 @@
-"""Question, reasoning and answer in columns of their own; a text and its summary."""
+"""Map rows with separate columns for question, reasoning and answer, and texts with summaries."""
 
 import re
 from collections.abc import Collection
@@ -19,7 +19,7 @@ from r1_recipes.data.mappers.chats import last_question
 from r1_recipes.prompts import FORMATS
 
 _WORD = re.compile(r"\d+(?:[.,]\d+)*|[^\W\d_]{4,}")
-# Long enough to look like content, and in nearly every text.
+# Words of four letters or more that nearly every text contains.
 _STOP_WORDS = """
 about after again also although always another anything around aren because been before being both
 came come could didn does doesn doing done down each either else even ever every everything from
@@ -35,8 +35,10 @@ _STOPPED = frozenset(_STOP_WORDS.split())
 
 @register_mapper("prompt_solution")
 class PromptSolution(Mapper):
-    """Any dataset: the recipe names the columns. A conversation asks by its last user message.
-    ``whole``: SFT's target is the solution.
+    """Any dataset: the recipe names the columns.
+
+    The question is the text of ``prompt_column``, or its last user message. With ``whole``, the
+    solution is the target of SFT.
     """
 
     prompt_column: str = "prompt"
@@ -66,8 +68,9 @@ class PromptSolution(Mapper):
 
 @register_mapper("reasoning_columns")
 class ReasoningColumns(Mapper):
-    """Three columns; the answer is the gold, too. The defaults are those of
-    FreedomIntelligence/medical-o1-reasoning-SFT.
+    """Question, reasoning and answer. The answer is also the reference answer.
+
+    The default columns are those of FreedomIntelligence/medical-o1-reasoning-SFT.
     """
 
     question_column: str = "Question"
@@ -78,8 +81,9 @@ class ReasoningColumns(Mapper):
 
 @register_mapper("medical_verifiable")
 class MedicalVerifiable(Mapper):
-    """FreedomIntelligence/medical-o1-verifiable-problem: an open question and a gold of a few
-    words, for ``exact_match`` or a judge.
+    """FreedomIntelligence/medical-o1-verifiable-problem: open questions with short answers.
+
+    Score them with ``exact_match`` or a judge.
     """
 
     columns = ("Open-ended Verifiable Question", "Ground-True Answer")
@@ -87,12 +91,11 @@ class MedicalVerifiable(Mapper):
 
 @register_mapper("openthoughts")
 class OpenThoughts(Mapper):
-    """open-thoughts/OpenThoughts-114k, configuration ``metadata``: problem, DeepSeek-R1's reasoning
-    and answer, and the gold, if known.
+    """open-thoughts/OpenThoughts-114k, ``metadata``: problems with answers of DeepSeek-R1.
 
-    The gold is the last box of ``ground_truth_solution``, else all of it, and empty for code.
-    ``domain`` becomes the ``task``; ``domains`` are those to keep (``code``, ``math``, ``science``,
-    ``puzzle``), default all.
+    The reference answer is the last box of ``ground_truth_solution``, or the entire text without a
+    box. It is empty for code. ``domain`` becomes the ``task``. ``domains`` are the domains to keep
+    (``code``, ``math``, ``science``, ``puzzle``), by default all.
     """
 
     domains: list[str] | None = None
@@ -102,31 +105,33 @@ class OpenThoughts(Mapper):
         domain = optional_text(row, "domain")
         if self.domains is not None and domain not in self.domains:
             raise SkipRow(f"domain {domain!r} is not one of mapper_config's domains")
-        gold = optional_text(row, "ground_truth_solution")
+        solution = optional_text(row, "ground_truth_solution")
         return {
             "question": required_text(row, "problem"),
             "reasoning": required_text(row, "deepseek_reasoning"),
             "answer": required_text(row, "deepseek_solution"),
-            "solution": last_boxed(gold) or gold,
+            "solution": last_boxed(solution) or solution,
             "task": domain,
         }
 
 
 @register_mapper("generated")
 class Generated(Mapper):
-    """What ``r1_recipes.generate`` writes: ``question``, ``response`` (not in prompt-only data),
-    ``solution``, ``pass_rate`` and more.
+    """The output of ``r1_recipes.generate``: ``question``, ``solution``, ``pass_rate`` and more.
 
-    ``scorer`` and ``task`` go on to the rewards. ``well_formed``: the response must be in the
-    recipe's response format. ``written_in``: the responses are in this other format, and are
-    written anew in the recipe's.
+    The column ``response`` is absent in prompt-only data. The rewards get ``scorer`` and ``task``.
+
+    Attributes:
+        well_formed: Whether the response must be in the recipe's response format.
+        written_in: The response format of the source. Its responses are rewritten in the recipe's
+            response format.
     """
 
     well_formed: bool = True
     written_in: str = ""
     columns = ("question", "pass_rate")
     needs = ("question",)
-    # A generation recipe writes responses in its own format, whichever that is.
+    # A generation recipe may write responses in any format, so there is an example of each.
     examples = tuple(
         {
             "question": f"What do you get if you add {number} to the number {number}?",
@@ -166,13 +171,12 @@ class Generated(Mapper):
 
 @register_mapper("summary")
 class Summary(Mapper):
-    """A text and a reference summary: the task of shortening without losing facts (rewards
-    ``summary_facts``, ``summary_compression``).
+    """A text and its reference summary, for ``summary_facts`` and ``summary_compression``.
 
-    ``facts`` are the numbers and the content words (four letters or more) of the reference that
-    stand in the text too; what only the reference says cannot be asked for. Words are those of
-    languages that write spaces. ``document`` is the text. The default columns are those of
-    mlabonne/smoltldr. ``template`` is the question.
+    ``facts`` are the numbers and content words (four letters or more) of the reference that the
+    text contains too. A summary cannot know facts that only the reference has. This needs a
+    language that separates words with spaces. ``document`` is the text. The default columns are
+    those of mlabonne/smoltldr. ``template`` is the question.
     """
 
     document_column: str = "prompt"
@@ -180,10 +184,8 @@ class Summary(Mapper):
     template: str = (
         "Summarize this in as few words as you can, without losing a fact:\n\n{document}"
     )
-    needs = (
-        "prompt",
-        "completion",
-    )  # no ``columns``: such pairs are many things, and ``auto`` cannot tell
+    # Without ``columns``, because ``auto`` cannot tell a summary from another pair.
+    needs = ("prompt", "completion")
 
     def __post_init__(self) -> None:
         check_template(self.template, "{document}")
@@ -193,11 +195,13 @@ class Summary(Mapper):
             required_text(row, self.document_column),
             required_text(row, self.summary_column),
         )
-        there = set(content_words(document))
+        document_words = set(content_words(document))
         if not (
-            facts := [word for word in dict.fromkeys(content_words(reference)) if word in there]
+            facts := [
+                word for word in dict.fromkeys(content_words(reference)) if word in document_words
+            ]
         ):
-            raise SkipRow("text and reference summary share no number and no content word")
+            raise SkipRow("the text and the reference summary share no number and no content word")
         return {
             "question": self.template.replace("{document}", document),
             "solution": reference,
@@ -207,7 +211,8 @@ class Summary(Mapper):
 
 
 def content_words(text: str) -> list[str]:
-    """The numbers and the words of four letters or more that are not stop words, in lower case, in
-    order, repeats included.
+    """Return the numbers and content words of a text in lower case, in order, with repetitions.
+
+    Content words have four letters or more and are not stop words.
     """
     return [word for word in map(str.lower, _WORD.findall(text)) if word not in _STOPPED]

@@ -1,6 +1,4 @@
-"""Mathematics problems with a gold answer, and veRL's Parquet, in which many of them are
-published.
-"""
+"""Map mathematics problems with a reference answer, and the Parquet files of veRL."""
 
 import re
 from itertools import zip_longest
@@ -18,36 +16,38 @@ from r1_recipes.data.mappers.base import (
 )
 from r1_recipes.data.mappers.chats import last_question, read_turns
 
-# The instruction that DAPO's prompts are wrapped in; it asks for a line of its own, where a
-# response format asks for its shape.
+# The instruction around DAPO's problems. It asks for the answer on its own line, which would
+# contradict the instruction of a response format.
 _DAPO_OPENING = re.compile(r"\A\s*Solve the following math problem step by step\.[^\n]*\n+")
 _DAPO_CLOSING = "Remember to put your answer on its own line after"
 
 
 @register_mapper("gsm8k")
 class GSM8K(Mapper):
-    """openai/gsm8k, modelscope/gsm8k: ``question``, ``answer`` (steps with the calculator's
-    ``<<…>>``, then ``#### gold``).
+    """openai/gsm8k, modelscope/gsm8k: ``question``, and ``answer`` with steps and ``#### 72``.
+
+    The ``<<…>>`` of the calculator are removed from the steps.
     """
 
     columns = ("question", "answer")
 
     def __call__(self, row: dict[str, Any]) -> MappedRow:
-        reasoning, mark, gold = required_text(row, "answer").rpartition("####")
-        gold = gold.strip().replace(",", "")
-        if not mark or not gold:
-            raise SkipRow("no '#### gold' in column 'answer'")
+        reasoning, mark, solution = required_text(row, "answer").rpartition("####")
+        solution = solution.strip().replace(",", "")
+        if not mark or not solution:
+            raise SkipRow("no '#### NUMBER' in column 'answer'")
         return {
             "question": required_text(row, "question"),
-            "solution": gold,
+            "solution": solution,
             "reasoning": re.sub(r"<<[^<>]*>>", "", reasoning).strip(),
         }
 
 
 @register_mapper("math")
 class Math(Mapper):
-    """MATH, MATH-500, AIME, NuminaMath, OpenR1-Math-220k: ``problem`` with ``answer``, or with the
-    gold boxed last in ``solution``.
+    """MATH, MATH-500, AIME, NuminaMath and OpenR1-Math-220k: ``problem`` with ``answer``.
+
+    Without ``answer``, the reference answer is the last box in ``solution``.
     """
 
     prompt_column: str = "problem"
@@ -59,24 +59,23 @@ class Math(Mapper):
     def __call__(self, row: dict[str, Any]) -> MappedRow:
         question = required_text(row, self.prompt_column)
         reasoning = optional_text(row, self.reasoning_column)
-        gold = optional_text(row, self.solution_column)
-        # A gold column may hold the whole worked solution, with the answer boxed.
-        gold = last_boxed(gold) or gold or last_boxed(reasoning)
-        if not gold:
+        solution = optional_text(row, self.solution_column)
+        # The column may hold the whole worked solution, with the reference answer in a box.
+        solution = last_boxed(solution) or solution or last_boxed(reasoning)
+        if not solution:
             raise SkipRow(
-                f"no gold in column {self.solution_column or 'answer'!r} and no \\boxed{{}} "
-                f"in {self.reasoning_column!r}"
+                f"no reference answer in column {self.solution_column or 'answer'!r} and no "
+                f"\\boxed{{}} in {self.reasoning_column!r}"
             )
-        return {"question": question, "solution": gold, "reasoning": reasoning}
+        return {"question": question, "solution": solution, "reasoning": reasoning}
 
 
 @register_mapper("openr1_math")
 class OpenR1Math(Mapper):
-    """open-r1/OpenR1-Math-220k: the first of a problem's ``generations`` that is complete and
-    correct is the response.
+    """open-r1/OpenR1-Math-220k: the first complete and correct generation is the response.
 
-    Correct is what ``correctness_math_verify`` says, or else ``correctness_llama``. A row without
-    one has question and gold, for GRPO.
+    ``correctness_math_verify`` decides what is correct, or ``correctness_llama`` where it is null.
+    A row without a correct generation has only question and reference answer, for GRPO.
     """
 
     columns = ("problem", "answer", "generations", "correctness_math_verify")
@@ -91,7 +90,7 @@ class OpenR1Math(Mapper):
 
 
 def _first_correct(row: dict[str, Any]) -> str:
-    # Parallel lists, each of which may be null, or of another length.
+    # Parallel lists. Each may be null or have a different length.
     columns = [
         row.get(name)
         for name in (
@@ -106,8 +105,7 @@ def _first_correct(row: dict[str, Any]) -> str:
     ):
         if not isinstance(text, str) or not text.strip():
             continue
-        # Of a generation that nothing is said about, its closed reasoning says that it came to an
-        # end.
+        # Without a flag, a generation is complete if its reasoning is closed.
         ended = complete is True or (complete is None and "</think>" in text)
         if ended and (judged if verified is None else verified) is True:
             return text
@@ -116,8 +114,9 @@ def _first_correct(row: dict[str, Any]) -> str:
 
 @register_mapper("simplerl")
 class SimpleRL(Mapper):
-    """hkust-nlp/SimpleRL-Zoo-Data: ``question`` and ``gt_answer``; ``prompt`` is a chat template
-    already filled in, and is not read.
+    """hkust-nlp/SimpleRL-Zoo-Data: ``question`` and ``gt_answer``.
+
+    ``prompt`` is not read, because it is already rendered with a chat template.
     """
 
     columns = ("question", "gt_answer")
@@ -125,9 +124,7 @@ class SimpleRL(Mapper):
 
 @register_mapper("dapo")
 class DAPO(Mapper):
-    """open-r1/DAPO-Math-17k-Processed: ``prompt`` without the instruction around the problem,
-    ``solution`` the bare gold.
-    """
+    """open-r1/DAPO-Math-17k-Processed: ``prompt`` without DAPO's instruction, and ``solution``."""
 
     columns = ("prompt", "solution", "source_prompt")
     needs = ("prompt", "solution")
@@ -143,13 +140,13 @@ class DAPO(Mapper):
 
 @register_mapper("verl")
 class Verl(Mapper):
-    """veRL's preprocessed Parquet, TinyZero's among it: ``data_source``, ``prompt``,
-    ``reward_model`` (with ``ground_truth``).
+    """Parquet files of veRL and TinyZero: ``data_source``, ``prompt`` and ``reward_model``.
 
-    The question is the last turn of the prompt, which must be the user's, verbatim: it may be a
-    whole template that ends in an open ``<think>``. Earlier turns, a system message among them, go
-    before it. ``data_source`` becomes the ``task``. A ground truth with ``numbers`` and ``target``
-    is a Countdown puzzle (column ``scorer``); a number or a text is the ``solution``.
+    The question is the last message of the prompt, which must be a user message. It stays
+    unchanged, even if it is a whole template that ends in an open ``<think>``. Earlier messages
+    come before it. ``data_source`` becomes the ``task``. A ``ground_truth`` that is a number or
+    text becomes the ``solution``. One with ``numbers`` and ``target`` is a Countdown puzzle and
+    becomes the ``scorer``.
     """
 
     columns = ("data_source", "prompt", "reward_model")
@@ -157,17 +154,17 @@ class Verl(Mapper):
     def __call__(self, row: dict[str, Any]) -> MappedRow:
         turns = read_turns(row.get("prompt"), "prompt", "user")
         if turns[-1]["role"] != "user" or not turns[-1]["content"].strip():
-            raise SkipRow("column 'prompt' does not end in a turn of the user's")
+            raise SkipRow("column 'prompt' does not end in a user message")
         task = required_text(row, "data_source")
-        gold = _gold(row.get("reward_model"))
-        mapped: MappedRow = {"question": turns[-1]["content"], "task": task, **gold}
+        reference = _reference(row.get("reward_model"))
+        mapped: MappedRow = {"question": turns[-1]["content"], "task": task, **reference}
         if len(turns) > 1:
             mapped["messages"] = turns
         return mapped
 
 
-def _gold(rule: Any) -> MappedRow:
-    """``solution`` and, of a Countdown puzzle, ``scorer``."""
+def _reference(rule: Any) -> MappedRow:
+    """Return ``solution`` and, for a Countdown puzzle, ``scorer``."""
     truth = rule.get("ground_truth") if isinstance(rule, dict) else None
     if isinstance(truth, dict):
         countdown = extras.part("countdown")
@@ -181,6 +178,5 @@ def _gold(rule: Any) -> MappedRow:
     ):
         return {"solution": str(truth).strip()}
     raise SkipRow(
-        "column 'reward_model' has no ground_truth that is a number, a text, or numbers and "
-        "a target"
+        "column 'reward_model' has no ground_truth that is a number, text, or numbers and a target"
     )

@@ -11,7 +11,7 @@ from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.extras.agents.episodes import EpisodeBackend  # noqa: F401
 from r1_recipes.extras.agents.guard import Limits
 from r1_recipes.extras.agents.registry import (  # noqa: F401 (what the core uses)
-    all_pay,
+    all_score,
     build_environments,
     build_tools,
     environment_kinds,

@@ -60,7 +60,7 @@ def pays(kind: type) -> bool:
     return inspect.isfunction(getattr(kind, "get_reward", None))
 
 
-def all_pay(environment: str | Mapping[str, str]) -> bool:
+def all_score(environment: str | Mapping[str, str]) -> bool:
     """Whether each environment of a recipe judges its episodes itself."""
     return all(map(pays, environment_kinds(environment).values()))
 

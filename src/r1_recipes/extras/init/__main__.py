@@ -19,7 +19,7 @@ from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.common.files import SHIPPED
 from r1_recipes.data import get_mapper
 from r1_recipes.data.sources import load_rows
-from r1_recipes.extras.preflight.findings import listed, spread
+from r1_recipes.extras.preflight.findings import evenly_spaced, join_names
 from r1_recipes.rewards.call import right_answer, several_golds
 from r1_recipes.verification.gold import read_gold
 from r1_recipes.verification.lexicon import chosen
@@ -184,7 +184,7 @@ def save(files: dict[Path, str]) -> None:
         existing = [str(path) for path in files if path.is_symlink() or path.exists()]
         if existing:
             fix = "remove it, or --output FOLDER"
-            raise RecipeError(f"{listed(existing)}: there already. Fix: {fix}")
+            raise RecipeError(f"{join_names(existing)}: there already. Fix: {fix}")
         folder.mkdir(parents=True, exist_ok=True)
         for path, text in files.items():
             path.write_text(text, encoding="utf-8")
@@ -211,7 +211,7 @@ def plain(column: str) -> str:
 
 
 def quoted(columns: Iterable[str]) -> str:
-    return listed([repr(name)[:60] for name in columns])
+    return join_names([repr(name)[:60] for name in columns])
 
 
 def choose_columns(names: list[str], options: argparse.Namespace) -> Reasoned:
@@ -279,7 +279,7 @@ def named_column(role: str, columns: list[str]) -> str | None:
 
 def choose_reward(fields: list[Row]) -> Reasoned:
     """Return the settings of a reward that can judge the answers, if one can, and why."""
-    sample = [fields[index] for index in spread(len(fields), _SAMPLED_ROWS)]
+    sample = [fields[index] for index in evenly_spaced(len(fields), _SAMPLED_ROWS)]
     golds = [gold for row in sample if (gold := right_answer(row.get("solution")))]
     if not golds:
         return {}, "turns of conversations, without a gold"

@@ -1,9 +1,13 @@
-"""What a run would do, before it starts: would it learn, would it fit? Plays an agent's episodes
-where the extra ``agents`` is there.
+"""Check a recipe before a run: can it learn, and does it fit?
+
+The checks of tools and environments need the extra ``agents``.
 """
 
 PLUGIN = {
     "command": {
-        "preflight": ("r1_recipes.extras.preflight", "what a run would do, before it starts"),
+        "preflight": (
+            "r1_recipes.extras.preflight",
+            "check a recipe before a run: can it learn, and does it fit?",
+        ),
     },
 }

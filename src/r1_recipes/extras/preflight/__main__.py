@@ -1,5 +1,4 @@
-"""Is this recipe worth its GPU hours? What a run would do, and why its reward would stay 0, in a
-minute and before it starts.
+"""Check in about a minute whether a recipe can learn anything and whether it fits.
 
 ``python -m r1_recipes.preflight recipes/NAME.yaml [--no-model] [--groups N] [--brief] [--key value
 …]``
@@ -21,26 +20,26 @@ from r1_recipes.common import console, processes
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.yaml_text import read_yaml
 from r1_recipes.extras.preflight import agent, contract, data, disk, memory, signal, template
-from r1_recipes.extras.preflight.findings import ERROR, OK, WARNING, Enough, Report
+from r1_recipes.extras.preflight.findings import ERROR, OK, WARNING, AbortChecks, Report
 from r1_recipes.models.smoke import smoke_overrides
 from r1_recipes.recipe import Recipe, load_recipe
 from r1_recipes.runs import run_dir
 from r1_recipes.training import start
 
-logger = logging.getLogger(
-    "r1_recipes.preflight"
-)  # under `python -m` this module is called __main__
+# With `python -m`, __name__ is "__main__".
+logger = logging.getLogger("r1_recipes.preflight")
 
 _LEVELS = (OK, WARNING, ERROR)
 _SECTIONS = ("recipe", "data", "contract", "signal", "fit")
-# Libraries that saw these would wait for the other processes.
+# With these variables set, libraries would wait for other processes.
 _SHARDING = ("ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_FSDP")
 _LAUNCHER = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", *_SHARDING)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Examine the recipe of a command line; exit 1: a run would fail or learn nothing, 2: the
-    command itself is wrong.
+    """Check the recipe of a command line.
+
+    Exit with 1 if a run would fail or learn nothing, with 2 if the command is wrong.
     """
     with console.reported_errors():
         options, overrides = parse(argv)
@@ -53,54 +52,54 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def parse(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
-    """Return the command's options, and what overrides the recipe."""
+    """Return the options of the command, and the overrides of the recipe."""
     parser = argparse.ArgumentParser(
         prog="python -m r1_recipes.preflight",
         description=__doc__.splitlines()[0],
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "recipe", help="a GRPO or SFT recipe; any key of it can follow as --key value"
-    )
+    parser.add_argument("recipe", help="a GRPO or SFT recipe; override any key with --key value")
     parser.add_argument(
         "--no_model", "--no-model", action="store_true", help="do not sample from the model"
     )
     parser.add_argument("--groups", type=int, default=4, help="groups to sample (default 4)")
     parser.add_argument(
-        "--seconds", type=float, default=300, help="time for sampling (default 300)"
+        "--seconds", type=float, default=300, help="time limit for sampling (default 300)"
     )
     parser.add_argument(
         "--num_processes",
         "--num-processes",
         type=int,
-        help="processes that training will have (default: WORLD_SIZE, else 1)",
+        help="number of training processes (default: WORLD_SIZE, else 1)",
     )
     parser.add_argument(
         "--price_per_hour",
         type=float,
-        help="of the machines, in any currency: what the sampling costs",
+        help="price of the machines, in any currency, to report the cost of sampling",
     )
     parser.add_argument(
         "--brief",
         action="store_true",
-        help="the verdicts alone: a line a check, and what is wrong or was sampled",
+        help="print a line per check, and only findings that need attention or concern the signal",
     )
     options, overrides = parser.parse_known_args(argv)
     if options.price_per_hour is not None and not 0 <= options.price_per_hour < math.inf:
-        parser.error(f"--price_per_hour must be a number from 0 on, got {options.price_per_hour:g}")
+        parser.error(f"--price_per_hour must be 0 or more, got {options.price_per_hour:g}")
     return options, overrides
 
 
 def examine(options: argparse.Namespace, overrides: Sequence[str]) -> Report:
-    """Check a recipe; nothing is written but what libraries cache, and a mistake in the recipe is a
-    finding, not an exception.
+    """Return the findings about a recipe.
+
+    A mistake in the recipe becomes a finding instead of an exception. Only the caches of libraries
+    are written.
     """
     from accelerate.utils import parse_flag_from_env
 
     report, count = Report(), options.num_processes or processes.world_size()
-    # Before the launcher's variables are hidden: DeepSpeed and FSDP shard the training state.
+    # DeepSpeed and FSDP shard the training state. Read this before hiding the launcher's variables.
     shards = count if any(map(parse_flag_from_env, _SHARDING)) else 1
-    with contextlib.suppress(Enough), mock.patch.dict(os.environ):
+    with contextlib.suppress(AbortChecks), mock.patch.dict(os.environ):
         for name in _LAUNCHER:
             os.environ.pop(name, None)
         recipe = read_recipe(report, [options.recipe, *overrides], count)
@@ -134,8 +133,10 @@ def examine(options: argparse.Namespace, overrides: Sequence[str]) -> Report:
 
 
 def read_recipe(report: Report, argv: Sequence[str], processes: int) -> Recipe:
-    """Read the recipe as its run will, with the batches of so many processes: for GRPO if it names
-    rewards, else for SFT.
+    """Return the recipe as a run with this number of processes would read it.
+
+    A recipe with rewards, an environment or ``num_generations`` is a GRPO recipe, any other an SFT
+    recipe.
     """
     from transformers import TrainingArguments
 
@@ -143,20 +144,18 @@ def read_recipe(report: Report, argv: Sequence[str], processes: int) -> Recipe:
         report.refusals("recipe.unusable", essential=True),
         mock.patch.object(TrainingArguments, "world_size", processes),
     ):
-        own = read_yaml(Path(argv[0]))
-        named = {*own, *(word.partition("=")[0].removeprefix("--") for word in argv)}
-        if own.get("mapper") in ("preference", "safe_rlhf"):
+        settings = read_yaml(Path(argv[0]))
+        keys = {*settings, *(word.partition("=")[0].removeprefix("--") for word in argv)}
+        if settings.get("mapper") in ("preference", "safe_rlhf"):
             raise RecipeError(
-                f"{argv[0]}: a recipe for python -m r1_recipes.reward, which preflight does "
-                f"not know"
+                f"{argv[0]}: is for python -m r1_recipes.reward, which preflight cannot check"
             )
-        method = "grpo" if {"reward_funcs", "environment", "num_generations"} & named else "sft"
+        method = "grpo" if {"reward_funcs", "environment", "num_generations"} & keys else "sft"
         recipe = load_recipe(argv, method, start.check_files, smoke_overrides, processes)
     report.add(
         OK,
         "recipe.read",
-        f"{recipe.path} is a {method} recipe of {len(recipe.settings)} keys, and all of them "
-        f"are known",
+        f"{recipe.path} is a {method} recipe with {len(recipe.settings)} keys, all of them known",
     )
     for warning in dict.fromkeys(recipe.warnings):
         report.add(WARNING, "recipe.translated", warning)
@@ -164,9 +163,7 @@ def read_recipe(report: Report, argv: Sequence[str], processes: int) -> Recipe:
 
 
 def check_surroundings(report: Report, recipe: Recipe, processes: int) -> None:
-    """Check what rewards need of the machine, trackers, the run directory, sampling, and vLLM if
-    the recipe uses it.
-    """
+    """Check the packages of rewards and trackers, the run folder, the backend and the precision."""
     for code, check in (
         ("recipe.needs", start.check_rewards),
         ("recipe.tracker", start.check_trackers),
@@ -179,12 +176,12 @@ def check_surroundings(report: Report, recipe: Recipe, processes: int) -> None:
     ):
         with report.refusals(code):
             check(recipe)
-    if recipe.method == "grpo":  # reading the recipe refuses a batch that groups do not fill
+    if recipe.method == "grpo":  # load_recipe refuses any other batch.
         batch, group = recipe.training.generation_batch_size, recipe.training.num_generations
         report.add(
             OK,
             "fit.batch",
-            f"{batch} completions a batch over {processes} processes are {batch // group} "
+            f"{batch} completions per batch over {processes} processes are {batch // group} "
             f"groups of {group}",
         )
 
@@ -192,34 +189,40 @@ def check_surroundings(report: Report, recipe: Recipe, processes: int) -> None:
 def report_cost(
     report: Report, recipe: Recipe, rows: int, processes: int, price: float | None
 ) -> None:
-    """Report steps, completions and tokens, and at the pace of the groups that were sampled the
-    time; ``price``: of an hour.
+    """Report the numbers of steps, completions and tokens, and the time that sampling takes.
+
+    The time is an estimate from the sampled groups. ``price`` is the price of an hour.
     """
     if getattr(recipe.training, "packing", False) and recipe.training.max_steps < 1:
-        return  # nobody knows yet how many rows will make one
-    prompts, said = start.plan(
+        return  # The number of packed rows is not known before packing.
+    prompts, message = start.plan(
         recipe.training, start.steps_of(recipe.training, rows, processes), processes
     )
     if report.seconds:
         time = timedelta(seconds=round(median(report.seconds) * prompts / processes))
-        said += (
-            f"; to sample them takes about {time} (h:mm:ss) at {median(report.seconds):.2g} s a "
-            f"group, one at a time"
+        message += (
+            f"; sampling them takes about {time} (h:mm:ss) at {median(report.seconds):.2g} s per "
+            f"group, one group at a time"
         )
         if price is not None:
-            said += f", and costs {time.total_seconds() / 3600 * price:,.2f} at {price:g} an hour"
-        said += "; larger batches and vLLM are faster, and training on them comes on top"
-    report.add(OK, "fit.cost", said)
+            message += (
+                f", and costs {time.total_seconds() / 3600 * price:,.2f} at {price:g} an hour"
+            )
+        message += ". This does not include training; larger batches and vLLM are faster"
+    report.add(OK, "fit.cost", message)
 
 
 def as_text(report: Report, *, brief: bool = False) -> str:
-    """Return everything; ``brief``: without details, and of what is in order only the signal."""
+    """Return the report as text.
+
+    ``brief`` leaves out the details, and all findings that are ok except those about the signal.
+    """
     lines: list[str] = []
     for number, section in enumerate(_SECTIONS, start=1):
         if findings := [
             finding for finding in report.findings if finding.code.startswith(f"{section}.")
         ]:
-            worst = max((found.level for found in findings), key=_LEVELS.index)
+            worst = max((finding.level for finding in findings), key=_LEVELS.index)
             lines.append(
                 f"{number} {section.capitalize():<9}{worst:<8}{len(findings)} "
                 f"check{'s' * (len(findings) > 1)}"
@@ -232,20 +235,22 @@ def as_text(report: Report, *, brief: bool = False) -> str:
                 )
                 lines += [title, indent(text, "    ")]
             shown = [
-                found for found in findings if not brief or found.level != OK or section == "signal"
+                finding
+                for finding in findings
+                if not brief or finding.level != OK or section == "signal"
             ]
-            lines += [f"  {found.level:<8}{found.code}: {found.message}" for found in shown]
-    errors, doubts = report.at(ERROR), report.at(WARNING)
+            lines += [f"  {finding.level:<8}{finding.code}: {finding.message}" for finding in shown]
+    errors, warnings = report.at(ERROR), report.at(WARNING)
     counts = (
-        f"{len(errors)} error{'s' * (len(errors) != 1)}, {len(doubts)} "
-        f"warning{'s' * (len(doubts) != 1)}"
+        f"{len(errors)} error{'s' * (len(errors) != 1)}, {len(warnings)} "
+        f"warning{'s' * (len(warnings) != 1)}"
     )
     if errors:
         lines.append(f"Do not start this run: {counts}. First: {errors[0].message}")
-    elif doubts:
-        lines.append(f"Ready, with doubts: {counts}.")
+    elif warnings:
+        lines.append(f"Ready, with warnings: {counts}.")
     else:
-        lines.append("Ready: nothing was found that would stop this run from learning.")
+        lines.append("Ready: no check found a problem.")
     return "\n".join(lines)
 
 

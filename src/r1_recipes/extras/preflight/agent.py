@@ -1,6 +1,4 @@
-"""Tools and environments: how the prompt shows them, and one episode played by hand before a model
-plays any.
-"""
+"""Check tools and environments: show their prompt, and play an episode without a model."""
 
 from __future__ import annotations
 
@@ -19,13 +17,19 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import PreTrainedTokenizerBase
 
-_PLAIN: dict[str, Any] = {"integer": 1, "number": 1.0, "boolean": True, "array": [], "object": {}}
+_EXAMPLE_ARGUMENTS: dict[str, Any] = {
+    "integer": 1,
+    "number": 1.0,
+    "boolean": True,
+    "array": [],
+    "object": {},
+}
 
 
-class _ByHand:
-    """Calls every tool once, with plain arguments, then says a word."""
+class _ScriptedBackend:
+    """Calls every tool once with example arguments, then answers "Done."."""
 
-    asked: Request | None = None
+    first_request: Request | None = None
 
     def run(
         self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]
@@ -34,26 +38,28 @@ class _ByHand:
 
         [request] = requests
         calls = []
-        for tool in request.tools if self.asked is None else ():
-            wanted = get_json_schema(tool)["function"]["parameters"]
-            kinds = {name: wanted["properties"][name] for name in wanted.get("required", ())}
-            given = {
-                name: kind.get("enum", [_PLAIN.get(str(kind.get("type")), "1 + 1")])[0]
-                for name, kind in kinds.items()
+        for tool in request.tools if self.first_request is None else ():
+            schema = get_json_schema(tool)["function"]["parameters"]
+            required = {name: schema["properties"][name] for name in schema.get("required", ())}
+            arguments = {
+                name: parameter.get(
+                    "enum", [_EXAMPLE_ARGUMENTS.get(str(parameter.get("type")), "1 + 1")]
+                )[0]
+                for name, parameter in required.items()
             }
             calls.append(
-                {"type": "function", "function": {"name": tool.__name__, "arguments": given}}
+                {"type": "function", "function": {"name": tool.__name__, "arguments": arguments}}
             )
-        self.asked = self.asked or request
-        said = {"role": "assistant", "content": "" if calls else "Done."}
+        self.first_request = self.first_request or request
+        message = {"role": "assistant", "content": "" if calls else "Done."}
         sink(
             request.index,
             [
                 Completion(
-                    said["content"],
+                    message["content"],
                     1,
                     "stop",
-                    turns=[said | ({"tool_calls": calls} if calls else {})],
+                    turns=[message | ({"tool_calls": calls} if calls else {})],
                 )
             ],
             None,
@@ -63,8 +69,9 @@ class _ByHand:
 def check(
     report: Report, recipe: Recipe, tokenizer: PreTrainedTokenizerBase, rows: Dataset
 ) -> None:
-    """Show a prompt with its tools and an episode; a run whose environment fails, or whose template
-    cannot write tools, is an error.
+    """Show a prompt with its tools, and an episode of each environment.
+
+    Report an error if an environment fails or the chat template cannot write tools.
     """
     with report.refusals("contract.tools", essential=True):
         tools, environments = agent(recipe, tokenizer, strict=True)
@@ -74,10 +81,10 @@ def check(
     kinds = agents.environment_kinds(recipe.script.environment)
     done: dict[int, Completion] = {}
     names = [None] * len(rows) if not kinds or None in kinds else rows["environment"]
-    for name in dict.fromkeys(names):  # the first row of each environment
-        hand = _ByHand()
+    for name in dict.fromkeys(names):  # The first row of each environment.
+        scripted = _ScriptedBackend()
         backend, row = (
-            agents.EpisodeBackend(hand, tools, environments, rows, 1, 100),
+            agents.EpisodeBackend(scripted, tools, environments, rows, 1, 100),
             names.index(name),
         )
         with report.refusals("contract.environment", essential=True):
@@ -86,21 +93,21 @@ def check(
                 lambda row, made, error: done.update({row: made[0]}),
                 [(0.0, 1)],
             )
-        assert hand.asked
+        assert scripted.first_request
         episode = done[row]
         which = f"; {name}" if name else ""
         report.show(
             "contract",
             f"A prompt with its tools, as the model reads it{which}:",
-            written_prompt(tokenizer, hand.asked),
+            written_prompt(tokenizer, scripted.first_request),
         )
-        paid = f"; the environment pays {episode.reward:g}" if episode.reward is not None else ""
+        reward = f"; reward {episode.reward:g}" if episode.reward is not None else ""
         report.show(
             "contract",
-            f"An episode played by hand, each tool called once{which}{paid}:",
+            f"An episode without a model, which calls each tool once{which}{reward}:",
             transcript(episode.turns or ()),
         )
-        shown = ", ".join(tool.__name__ for tool in hand.asked.tools)
+        shown = ", ".join(tool.__name__ for tool in scripted.first_request.tools)
         failed = [
             turn["name"]
             for turn in episode.turns or ()
@@ -110,9 +117,10 @@ def check(
             report.add(
                 WARNING,
                 "contract.tools",
-                f"{', '.join(failed)} answered plain arguments with an error{which}: read it above",
+                f"{', '.join(failed)} returned an error for example arguments{which}. "
+                f"Fix: read the error in the episode above",
             )
         else:
             report.add(
-                OK, "contract.tools", f"the prompt shows {shown}, and each answered a call{which}"
+                OK, "contract.tools", f"the prompt shows {shown}, and a call of each works{which}"
             )

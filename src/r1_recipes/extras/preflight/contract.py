@@ -1,5 +1,6 @@
-"""The contract: the prompt asks for the shape that the rewards read, and a right answer in that
-shape is paid more than any other text.
+"""Check that the prompt asks for the format that the rewards read, and what the rewards score.
+
+A correct answer in this format must score higher than any other text.
 """
 
 from __future__ import annotations
@@ -10,7 +11,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.messages import clip, words
-from r1_recipes.extras.preflight.findings import ERROR, OK, WARNING, Report, graded, listed, spread
+from r1_recipes.extras.preflight.findings import (
+    ERROR,
+    OK,
+    WARNING,
+    Report,
+    evenly_spaced,
+    graded,
+    join_names,
+)
 from r1_recipes.metrics.run import reward_functions
 from r1_recipes.models.tokenizer import check_targets
 from r1_recipes.prompts import ResponseFormat, fitting_format, named_marks
@@ -27,8 +36,8 @@ if TYPE_CHECKING:
 _TAG = re.compile(r"<([A-Za-z_]\w*)>")
 _SAMPLE = 32
 _KINDS = ("right", "wrong", "shapeless")
-# Three visible steps and no phrase twice, so that rewards for steps and against repetition have
-# nothing to object to.
+# Three visible steps and no repeated phrase, so that rewards for steps and repetition give full
+# marks.
 _REASONING = (
     "Step 1: Read the question.\nStep 2: Work through what it gives.\nStep 3: Write down the "
     "result."
@@ -39,7 +48,7 @@ _WRONG = ("-17", "-30", "-8", "-4", "-26", "-59")
 
 @dataclass(frozen=True)
 class Rewards:
-    """The recipe's rewards that can be tried here, by name, and their weights."""
+    """The recipe's rewards that need no other model, by name, and their weights."""
 
     functions: dict[str, Callable]
     weights: dict[str, float]
@@ -53,8 +62,9 @@ class Rewards:
         texts: Mapping[str, Sequence[str]],
         tokens: list[int] | None = None,
     ) -> dict[str, DataFrame]:
-        """Return each reward's table, one row per row and one column per kind of text; NaN: not
-        judged. One that fails is reported.
+        """Return a table for each reward, with a line per row and a column per variant of the text.
+
+        NaN means that the reward gave no score. A reward that fails is reported and left out.
         """
         from pandas import DataFrame
 
@@ -69,8 +79,9 @@ class Rewards:
         return tables
 
     def total(self, scores: DataFrame) -> Series:
-        """Return the weighted sum of a table with one column per reward, as TRL adds: what is not
-        judged adds nothing.
+        """Return the weighted sum of a table with a column per reward.
+
+        As in TRL, a missing score adds nothing.
         """
         return (scores * [self.weights.get(name, 1.0) for name in scores.columns]).sum(
             axis=1, min_count=1
@@ -78,69 +89,75 @@ class Rewards:
 
 
 def check_prompt(report: Report, recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> None:
-    """Check that the prompt asks for the shape that the rewards (GRPO) or the targets
-    (SFT) have.
-    """
+    """Check that the prompt asks for the format of the rewards (GRPO) or targets (SFT)."""
     if recipe.method == "grpo" and not recipe.script.reward_funcs and not fmt.system_prompt:
         report.add(
             OK,
             "contract.prompt",
-            "the environment judges: no reward reads a format, and the prompt asks for none",
+            "only the environment scores, so no reward reads a format and the prompt asks for none",
         )
         return
-    sft, wanted = recipe.method == "sft", list(fmt.marks)
-    sample = [rows[index] for index in spread(len(rows), _SAMPLE)]
-    if sft:  # rows that are taken as they are need not be in the format
-        wanted = [
+    sft, expected = recipe.method == "sft", list(fmt.marks)
+    sample = [rows[index] for index in evenly_spaced(len(rows), _SAMPLE)]
+    if sft:  # Unchanged conversations need not be in the format.
+        expected = [
             group
-            for group in wanted
+            for group in expected
             if all(any(mark in words(row["completion"]) for mark in group) for row in sample)
         ]
     prompts = [words(row["prompt"]) for row in sample]
-    own = {mark for group in wanted for mark in group}
-    missing = [[group[0] for group in fmt.lacking(prompt) if group in wanted] for prompt in prompts]
-    asked = [_asked(row["prompt"], prompt) for row, prompt in zip(sample, prompts, strict=True)]
+    own_marks = {mark for group in expected for mark in group}
+    missing = [
+        [group[0] for group in fmt.lacking(prompt) if group in expected] for prompt in prompts
+    ]
+    requested = [
+        _requested_marks(row["prompt"], prompt) for row, prompt in zip(sample, prompts, strict=True)
+    ]
     conflicts = [
         (other, lacking)
-        for other, lacking in zip(asked, missing, strict=True)
-        if lacking and not own.issuperset(other)
+        for other, lacking in zip(requested, missing, strict=True)
+        if lacking and not own_marks.issuperset(other)
     ]
-    silent = " and ".join(
-        group[0] for group in wanted if all(group[0] in lacking for lacking in missing)
+    unrequested = " and ".join(
+        group[0] for group in expected if all(group[0] in lacking for lacking in missing)
     )
     if conflicts:
-        # A GRPO format without tags searches the whole completion, so another shape may be paid
-        # too.
+        # A GRPO format without tags searches the whole completion, so answers in another format
+        # may score too.
         searched = not sft and not (fmt.reasoning_tags or fmt.answer_tags or fmt.delimited)
-        level = WARNING if searched else graded(len(conflicts) / len(sample), vain=0.5)
+        level = WARNING if searched else graded(len(conflicts) / len(sample), error_at=0.5)
         other, lacking = (
-            " and ".join(mark for mark in conflicts[0][0] if mark not in own),
+            " and ".join(mark for mark in conflicts[0][0] if mark not in own_marks),
             " and ".join(conflicts[0][1]),
         )
-        said = (
+        message = (
             f"the prompt asks for {other}, but response_format {fmt.name!r}, which the "
-            f"{'targets have' if sft else 'rewards read'}, wants "
-            f"{lacking} ({len(conflicts)} of {len(sample)} sampled rows); write "
-            f"{fitting_format(conflicts[0][0], fmt)}, or leave "
-            "system_prompt out"
+            f"{'targets have' if sft else 'rewards read'}, needs "
+            f"{lacking} ({len(conflicts)} of {len(sample)} sampled rows). "
+            f"Fix: {fitting_format(conflicts[0][0], fmt)}, or remove system_prompt"
         )
-    elif silent and sft:
-        level, said = OK, f"the targets have {silent} without being asked; SFT teaches it"
-    elif silent:
-        said = (
-            f"nothing in the prompt asks for {silent}, which response_format {fmt.name!r} wants: "
-            f"only models trained on it give it; "
+    elif unrequested and sft:
+        level, message = (
+            OK,
+            f"the targets have {unrequested}, for which the prompt does not ask; SFT teaches it",
         )
-        level, said = WARNING, f"{said}leave system_prompt out to have the format's own instruction"
+    elif unrequested:
+        message = (
+            f"the prompt does not ask for {unrequested}, which response_format {fmt.name!r} needs, "
+            f"so only a model trained on this format writes it. "
+        )
+        level, message = WARNING, f"{message}Fix: remove system_prompt to use the format's own"
     else:
-        shape = " and ".join(group[0] for group in wanted) or "no shape"
-        level, said = OK, f"the prompt asks for {shape}, as response_format {fmt.name!r} has it"
-    report.add(level, "contract.prompt", said)
+        marks = " and ".join(group[0] for group in expected) or "no tags"
+        level, message = OK, f"the prompt asks for {marks}, as response_format {fmt.name!r} does"
+    report.add(level, "contract.prompt", message)
 
 
-def _asked(prompt: str | list[dict[str, str]], text: str) -> list[str]:
-    """Marks of a shape: those of any format in the whole prompt, and other tags in its instruction
-    that are opened and closed.
+def _requested_marks(prompt: str | list[dict[str, str]], text: str) -> list[str]:
+    """Return the marks that a prompt asks for.
+
+    These are the marks of any response format in the whole prompt, and other pairs of tags in its
+    instruction.
     """
     instruction = " ".join(
         part["content"] for part in prompt if isinstance(part, dict) and part["role"] == "system"
@@ -152,28 +169,26 @@ def _asked(prompt: str | list[dict[str, str]], text: str) -> list[str]:
 def check_written(
     report: Report, recipe: Recipe, rows: Dataset, tokenizer: PreTrainedTokenizerBase
 ) -> None:
-    """SFT: check that the chat template writes the target whole, right after the prompt that
-    generation will be given.
-    """
+    """Check for SFT that the chat template writes the whole target, directly after the prompt."""
     with report.refusals("contract.target"):
         check_targets(recipe, tokenizer, rows)
         report.add(
             OK,
             "contract.target",
-            "the chat template writes the sampled targets whole, right after the prompt",
+            "the chat template writes the whole target after the prompt, in all sampled rows",
         )
 
 
 def load_rewards(
     report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokenizerBase
 ) -> Rewards:
-    """Return the rewards, without those that ask a model of their own."""
+    """Return the rewards that need no other model."""
     functions, names = reward_functions(recipe, fmt, with_models=False), recipe.script.reward_funcs
     if skipped := [name for name in names if name not in functions]:
         report.add(
             OK,
             "contract.skipped",
-            f"{listed(skipped)} asks a model of its own and is left out here",
+            f"not checked, because it needs another model: {join_names(skipped)}",
         )
     return Rewards(
         functions,
@@ -183,18 +198,18 @@ def load_rewards(
 
 
 def check_rewards(report: Report, fmt: ResponseFormat, rewards: Rewards, rows: Dataset) -> None:
-    """Check what each reward, and their sum, pay for written completions."""
+    """Check the scores of each reward, and of their sum, for completions written by hand."""
     from pandas import DataFrame
 
-    sample = [rows[index] for index in spread(len(rows), _SAMPLE)]
+    sample = [rows[index] for index in evenly_spaced(len(rows), _SAMPLE)]
     cases = _written_cases(report, fmt, sample, bool(rewards.functions))
     if not cases:
         return
     texts = {kind: [written[kind] for _, written in cases] for kind in _KINDS}
     tables = rewards.scores(report, "contract.reward_fails", [row for row, _ in cases], texts)
-    report.show("contract", "A right answer, as the model would write it:", texts["right"][0])
+    report.show("contract", "A correct answer in the response format:", texts["right"][0])
     means = DataFrame({name: table.mean() for name, table in tables.items()}).T
-    report.show("contract", "Mean reward of written completions:", means)
+    report.show("contract", "Mean reward of completions written by hand:", means)
     for name, table in tables.items():
         _check_reward(report, name, rewards.functions[name], table, cases)
     if tables:
@@ -207,44 +222,49 @@ def _written_cases(
     sample: Sequence[dict[str, Any]],
     judged: bool,
 ) -> list[tuple[dict, dict]]:
-    """Return the rows with a gold, each with a right, a wrong and a shapeless completion."""
+    """Return the rows with a reference answer, each with three completions.
+
+    These are a correct answer, a wrong answer, and text without the format.
+    """
     cases, refused = [], []
     for row in sample:
-        gold = right_answer(row.get("solution"))
-        if gold is None:
+        solution = right_answer(row.get("solution"))
+        if solution is None:
             continue
-        wrong = next((answer for answer in _WRONG if gold not in answer), _WRONG[0])
+        wrong = next((answer for answer in _WRONG if solution not in answer), _WRONG[0])
         try:
-            right, other = (fmt.render_completion(_REASONING, answer) for answer in (gold, wrong))
+            right, other = (
+                fmt.render_completion(_REASONING, answer) for answer in (solution, wrong)
+            )
         except ValueError as error:
             refused.append(error)
         else:
             cases.append((row, {"right": right, "wrong": other, "shapeless": _SHAPELESS}))
     if refused:
-        message = f"{len(refused)} of {len(sample)} sampled golds cannot be written as an answer"
+        message = f"{len(refused)} of {len(sample)} sampled reference answers do not fit the format"
         level = WARNING if cases else ERROR
-        report.add(level, "contract.render", f"{message}, so nothing is right there: {refused[0]}")
-    elif not cases and judged:  # an environment knows what is right
-        message = f"none of {len(sample)} sampled rows has a gold"
-        unknown = "so what a right answer scores is not known before a run"
-        report.add(WARNING, "contract.no_golds", f"{message}, {unknown}")
+        report.add(level, "contract.render", f"{message}, so no answer is correct: {refused[0]}")
+    elif not cases and judged:  # Without rewards, the environment decides what is correct.
+        message = f"none of {len(sample)} sampled rows has a reference answer"
+        effect = "so preflight cannot check the score of a correct answer"
+        report.add(WARNING, "contract.no_golds", f"{message}, {effect}")
     return cases
 
 
 def _check_total(report: Report, rewards: Rewards, tables: Mapping[str, DataFrame]) -> None:
-    """Check that the weighted sum prefers a right answer."""
+    """Check that the weighted sum is highest for a correct answer."""
     from pandas import DataFrame
 
     columns = ({name: table[kind] for name, table in tables.items()} for kind in _KINDS)
     right, wrong, shapeless = (rewards.total(DataFrame(column)).mean() for column in columns)
-    numbers = f"right {right:.3g}, wrong {wrong:.3g}, without shape {shapeless:.3g}"
-    if right <= wrong or right <= shapeless:  # false if no reward judges one of them
+    numbers = f"correct {right:.3g}, wrong {wrong:.3g}, without format {shapeless:.3g}"
+    if right <= wrong or right <= shapeless:  # False if a score is missing.
         knows = any(declared(rewards.functions[name], "judges") == "answer" for name in tables)
-        message = f"the weighted sum of the rewards does not prefer a right answer: {numbers}"
-        fix = "check reward_weights and their parameters"
-        report.add(ERROR if knows else WARNING, "contract.total", f"{message}; {fix}")
+        message = f"the weighted sum of the rewards does not prefer a correct answer: {numbers}"
+        fix = "check reward_weights and the parameters of the rewards"
+        report.add(ERROR if knows else WARNING, "contract.total", f"{message}. Fix: {fix}")
     elif right > wrong:
-        report.add(OK, "contract.total", f"the weighted sum prefers a right answer: {numbers}")
+        report.add(OK, "contract.total", f"the weighted sum prefers a correct answer: {numbers}")
 
 
 def _check_reward(
@@ -256,44 +276,44 @@ def _check_reward(
 ) -> None:
     judged = scores[scores.right.notna()]
     if judged.empty:
-        told = (
-            f"{name} judges none of {len(scores)} sampled rows, whatever the answer: see "
-            f"docs/recipes.md for what it needs"
+        message = (
+            f"{name} scores none of {len(scores)} sampled rows, for any answer. Fix: see "
+            f"docs/recipes.md for the columns that it needs"
         )
-        report.add(OK if isinstance(reward, RoutedReward) else WARNING, "contract.unjudged", told)
+        level = OK if isinstance(reward, RoutedReward) else WARNING
+        report.add(level, "contract.unjudged", message)
         return
     full, of = declared(reward, "full_marks"), f"of {len(judged)} sampled rows"
     below = [] if full is None else list(judged.index[judged.right < full - 1e-6])
     if below:
         row, texts = cases[below[0]]
-        told = (
-            f"{name} gives a right answer in the format's own words "
+        message = (
+            f"{name} gives a correct answer in the response format "
             f"{judged.right[below[0]]:g} instead of {full:g} ({len(below)} {of}; "
-            f"gold {clip(str(row['solution']), 80)!r}, completion "
-            f"{clip(texts['right'], 160)!r}): check the golds that the mapper reads, "
+            f"reference answer {clip(str(row['solution']), 80)!r}, completion "
+            f"{clip(texts['right'], 160)!r}). Fix: check the column that the mapper reads, "
             "and response_format"
         )
-        report.add(graded(len(below) / len(judged), vain=0.5), "contract.right", told)
+        report.add(graded(len(below) / len(judged), error_at=0.5), "contract.right", message)
         return
     other, what = (
         (judged.shapeless, "a text without the format")
         if declared(reward, "judges") == "shape"
         else (judged.wrong, "a wrong answer")
     )
-    # A reward of somebody's own may pay some answers alike.
-    paid = (other > judged.right if full is None else other >= judged.right).sum()
-    alike = declared(reward, "judges") == "style" or declared(
-        reward, "ranks_group"
-    )  # it may pay right and wrong alike
-    if paid and not alike:
-        told = (
-            f"{name} gives {what} as much as a right answer, or more, on {paid} {of}: check the "
-            f"golds and the reward's parameters"
+    # A user's reward may give some answers the same score.
+    too_high = (other > judged.right if full is None else other >= judged.right).sum()
+    # Such a reward may score correct and wrong answers the same.
+    ignores_answer = declared(reward, "judges") == "style" or declared(reward, "ranks_group")
+    if too_high and not ignores_answer:
+        message = (
+            f"{name} gives {what} the same score as a correct answer, or more, on {too_high} "
+            f"{of}. Fix: check the reference answers and the parameters of the reward"
         )
-        report.add(WARNING if full is None else ERROR, "contract.wrong", told)
+        report.add(WARNING if full is None else ERROR, "contract.wrong", message)
     elif full is None and judged.mean().nunique() == 1:
-        told = (
-            f"{name} gives right, wrong and shapeless text alike ({judged.right.mean():.3g}): if "
-            f"it always does, groups have no spread"
+        message = (
+            f"{name} gives a correct answer, a wrong answer and text without the format the same "
+            f"score ({judged.right.mean():.3g}). If it always does, groups have no spread"
         )
-        report.add(WARNING, "contract.alike", told)
+        report.add(WARNING, "contract.alike", message)

@@ -1,6 +1,4 @@
-"""The data: what is kept, how long rows are, which golds can be judged by, and prompts as the model
-sees them.
-"""
+"""Check the data: dropped rows, lengths, and which reference answers the rewards can read."""
 
 from __future__ import annotations
 
@@ -12,9 +10,17 @@ from typing import TYPE_CHECKING
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import clip, words
-from r1_recipes.data.load import asked, drop_overlap, load_dataset
+from r1_recipes.data.load import drop_overlap, load_dataset, question_key
 from r1_recipes.data.sources import split_fix
-from r1_recipes.extras.preflight.findings import ERROR, OK, WARNING, Report, graded, listed, spread
+from r1_recipes.extras.preflight.findings import (
+    ERROR,
+    OK,
+    WARNING,
+    Report,
+    evenly_spaced,
+    graded,
+    join_names,
+)
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe import Recipe
 from r1_recipes.rewards.accuracy import AccuracyReward
@@ -28,46 +34,44 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import PreTrainedTokenizerBase
 
-# Rows whose tokens are counted: these many, evenly spread, and the longest by characters.
+# Tokens are counted in a sample of evenly spaced rows, and in the rows with most characters.
 _MEASURED = 2000
 _LONGEST = 200
-# Golds that are read, evenly spread: numbers take no time, an expression milliseconds.
-_GOLDS = 20_000
-_FAILING = (0.5, 0.01)  # shares of rows on which a mapper fails: an error, a warning
+# A sample of reference answers, evenly spaced. Reading an expression takes milliseconds.
+_SOLUTIONS = 20_000
+# The shares of rows with a failing mapper that are an error and a warning.
+_FAILING = (0.5, 0.01)
 
 
 def load(
     report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokenizerBase
 ) -> Dataset:
-    """Return the training rows as a run has them; what was dropped, or why there are none, is in
-    the report.
-    """
+    """Return the training rows of a run, and report the dropped rows."""
     with report.refusals("data.unusable", essential=True):
         splits = load_splits(recipe, fmt, tokenizer)
     loaded, rows = splits.train_report, splits.train
-    told = f"{loaded}; test split: {splits.test_report}" if splits.test_report else str(loaded)
-    report.add(WARNING if 2 * loaded.dropped.total() > loaded.read else OK, "data.rows", told)
+    message = f"{loaded}; test split: {splits.test_report}" if splits.test_report else str(loaded)
+    report.add(WARNING if 2 * loaded.dropped.total() > loaded.read else OK, "data.rows", message)
     if loaded.failed:
         share = loaded.failed / loaded.read
         reason, row = next(
             (text, row) for text, row in loaded.first_index.items() if "fails with" in text
         )
-        told = (
+        message = (
             f"the mapper fails on {loaded.failed} of {loaded.read} rows ({share:.1%}), which are "
-            f"left out; row {row}: {reason}"
+            f"dropped. Row {row}: {reason}"
         )
-        fix = "Fix: mend it, or raise SkipRow('why') for a row that cannot be used"
-        report.add(
-            graded(share, vain=_FAILING[0], doubtful=_FAILING[1]), "data.mapper", f"{told}. {fix}"
-        )
+        fix = "Fix: repair the mapper, or raise SkipRow('why') to drop the row"
+        level = graded(share, error_at=_FAILING[0], warn_at=_FAILING[1])
+        report.add(level, "data.mapper", f"{message}. {fix}")
     if splits.overlap:
-        told = (
-            f"{splits.overlap} training rows ask what the test split asks, and training leaves "
-            f"them out: {len(rows)} are left"
+        message = (
+            f"{splits.overlap} training rows have a question of the test split. Training drops "
+            f"them and keeps {len(rows)} rows"
         )
-        report.add(WARNING, "data.overlap", told)
-    if doubt := nothing_held_out(recipe, loaded.read):
-        report.add(WARNING, "data.held_out", doubt)
+        report.add(WARNING, "data.overlap", message)
+    if problem := nothing_held_out(recipe, loaded.read):
+        report.add(WARNING, "data.held_out", problem)
     elif splits.test is None:
         _check_held_out(report, recipe, fmt, tokenizer, rows)
     return rows
@@ -96,15 +100,15 @@ def _check_held_out(
         return
     shared = drop_overlap(held_out, rows)[1]
     if 10 * shared > len(held_out):
-        told = (
+        message = (
             f"{shared} of {len(held_out)} rows of dataset_test_split "
-            f"{script.dataset_test_split!r} ask what a training row asks"
+            f"{script.dataset_test_split!r} are also training questions"
         )
-        fix = f"splits that share no row ({split_fix(len(rows))}), and no question twice"
+        fix = f"use disjoint splits ({split_fix(len(rows))}), and remove repeated questions"
         report.add(
             WARNING,
             "data.overlap",
-            f"{told}, so evaluate would judge on rows that were trained on. Fix: {fix}",
+            f"{message}, so evaluate would not measure held-out accuracy. Fix: {fix}",
         )
 
 
@@ -115,18 +119,18 @@ def check_lengths(
     tokenizer: PreTrainedTokenizerBase,
     window: int | None,
 ) -> None:
-    """Compare lengths with the model's window, and show three prompts."""
+    """Compare the lengths of rows with the model's window, and show three prompts."""
     from pandas import Series
 
     training, grpo = recipe.training, recipe.method == "grpo"
     sizes = [len(words(row["prompt"])) for row in rows.select_columns("prompt")]
     longest = sorted(range(len(rows)), key=lambda index: -sizes[index])[:_LONGEST]
-    picked = sorted({*spread(len(rows), _MEASURED), *longest})
+    picked = sorted({*evenly_spaced(len(rows), _MEASURED), *longest})
     rendered = partial(tokenizer.apply_chat_template, tokenize=False)
     with report.refusals("contract.template", essential=True):
-        for index in spread(len(rows), 3):
+        for index in evenly_spaced(len(rows), 3):
             prompt = rendered(rows[index]["prompt"], add_generation_prompt=True)
-            report.show("data", f"Prompt of row {index}, as the model sees it:", prompt)
+            report.show("data", f"Prompt of row {index}, as the model reads it:", prompt)
         sample = rows.select(picked).select_columns(
             ["prompt"] if grpo else ["prompt", "completion"]
         )
@@ -140,90 +144,91 @@ def check_lengths(
     lengths = Series(
         [len(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]], index=picked
     )
-    said = (
+    message = (
         f"a row has {lengths.median():.0f} tokens (median), the longest {lengths.max()}; the "
         f"model's window is {window or 'not known'}"
     )
-    room, space = training.max_completion_length if grpo else 0, window or sys.maxsize
-    tight = lengths.index[lengths + room > space]
-    if len(tight):
-        said += (
-            f": {len(tight)} of {len(lengths)} measured "
-            f"{f'with max_completion_length {room} can ' if grpo else ''}run over it (rows "
+    completion, limit = training.max_completion_length if grpo else 0, window or sys.maxsize
+    too_long = lengths.index[lengths + completion > limit]
+    if len(too_long):
+        message += (
+            f". {len(too_long)} of {len(lengths)} measured rows "
+            f"{f'with max_completion_length {completion} ' if grpo else ''}may exceed the window "
         )
-        said += (
-            f"{listed(tight)}): set "
-            f"{f'max_prompt_tokens: {max(1, space - room)}' if grpo else f'max_length: {space}'}"
+        message += (
+            f"(rows {join_names(too_long)}). Fix: "
+            f"{'max_prompt_tokens' if grpo else 'max_length'}: {max(1, limit - completion)}"
         )
     report.add(
-        ERROR if lengths.max() + min(room, 1) > space else WARNING if len(tight) else OK,
+        ERROR if lengths.max() + min(completion, 1) > limit else WARNING if len(too_long) else OK,
         "data.window",
-        said,
+        message,
     )
     if not grpo and training.max_length:
         share = (lengths > training.max_length).mean()
-        said = (
+        message = (
             f"max_length {training.max_length} cuts {round(share * len(lengths))} of "
             f"{len(lengths)} measured examples ({share:.0%})"
         )
         if share:
-            said += (
-                f", which then teach no end; set max_length: {lengths.max()}, or drop long ones "
-                f"with max_solution_tokens"
+            message += (
+                f", so the model does not learn to end them. Fix: max_length: {lengths.max()}, or "
+                f"drop long examples with max_solution_tokens"
             )
-        report.add(graded(share, vain=0.5), "data.max_length", said)
+        report.add(graded(share, error_at=0.5), "data.max_length", message)
 
 
-# A decimal comma or a list; a thousands point or a decimal. A unit may follow.
-_EITHER = re.compile(
+# A comma may be a decimal comma or separate a list. A point may be a decimal point or separate
+# thousands. A unit may follow.
+_AMBIGUOUS_NUMBER = re.compile(
     r"[-+]?(?:\d+,(?!\d{3}(?!\d))\d+|[1-9]\d{0,2}(?:\.\d{3})+)(?:\s*[^\d\s,.;()]+)*"
 )
 
 
-# What a reader of golds should know, for the reward accuracy: key, level, which golds, what is said
-# of them.
+# How the reward accuracy reads reference answers other than numbers: the code, the level, the
+# matching reference answers, and the message.
 _READINGS: tuple[tuple[str, str, Callable[[Gold], object], str], ...] = (
     (
         "data.words",
         WARNING,
         lambda gold: gold.words and not gold.letter and not gold.letters and not gold.only_text,
-        "are words or dates ({first}), which accuracy compares as text; answer_match may ask "
-        "a judge",
+        "are words or dates ({first}), which accuracy compares as text. Fix: use answer_match, "
+        "which can ask a judge model",
     ),
     (
         "data.only_text",
         WARNING,
         lambda gold: gold.only_text,
-        "are mathematics with words that are no name and no unit ({first}): only the same "
-        "text is right; drop these rows, or shorten them",
+        "are mathematics with words other than names and units ({first}), so only the same text "
+        "is correct. Fix: drop these rows, or shorten the reference answers",
     ),
     (
         "data.left_out",
         OK,
         lambda gold: gold.left_out,
-        "are read without the words beside their numbers or a condition ({first})",
+        "are read without a condition or the words beside a number ({first})",
     ),
 )
 
 
 def check_golds(report: Report, rewards: Mapping[str, Callable], rows: Dataset) -> None:
-    """Name the golds that the rewards which compare with them cannot read, by row."""
+    """Report reference answers that the rewards cannot read, or may read in a surprising way."""
     if "solution" not in rows.column_names:
         return
-    # A picture, a game or a checker says more of what is asked than the words do.
+    # With a picture, an environment or a scorer, equal questions may have different answers.
     if not {"image", "environment", "scorer"}.intersection(rows.column_names):
-        doubt = several_golds(map(asked, rows["prompt"]), rows["solution"])
-        if doubt:
-            report.add(WARNING, "data.several_golds", f"{doubt}. Fix: keep the row that is right")
-    picked = spread(len(rows), _GOLDS)
+        problem = several_golds(map(question_key, rows["prompt"]), rows["solution"])
+        if problem:
+            report.add(WARNING, "data.several_golds", f"{problem}. Fix: keep only the correct row")
+    picked = evenly_spaced(len(rows), _SOLUTIONS)
     if not _check_readable(report, rewards, rows, picked):
         return
-    golds = {index: str(rows[index]["solution"]).strip() for index in picked}
+    solutions = {index: str(rows[index]["solution"]).strip() for index in picked}
     functions = [getattr(reward, "reward", reward) for reward in rewards.values()]
     if any(isinstance(function, AccuracyReward) for function in functions):
-        _check_readings(report, golds)
+        _check_readings(report, solutions)
     if any(getattr(reward, "number_locale", None) == "en" for reward in rewards.values()):
-        _check_locale(report, golds)
+        _check_locale(report, solutions)
 
 
 def _check_readable(
@@ -232,7 +237,7 @@ def _check_readable(
     rows: Dataset,
     picked: Sequence[int],
 ) -> bool:
-    """Report golds that cannot be read; False if no reward compares with one."""
+    """Report reference answers that cannot be read. Return False if no reward uses them."""
     judges = [name for name, reward in rewards.items() if declared(reward, "reads_gold")]
     sample = rows.select(picked)
     readable: dict[int, bool] = {}
@@ -243,39 +248,43 @@ def _check_readable(
         return False
     unread = [index for index, read in readable.items() if not read]
     share, names = len(unread) / len(readable), " and ".join(judges)
-    message = f"{names} can read all {len(readable)} golds"
+    message = f"{names} can read all {len(readable)} reference answers"
     if unread:
         first = clip(str(rows[unread[0]]["solution"]), 80)
         message = (
-            f"{names} cannot read {len(unread)} of {len(readable)} golds ({share:.0%}; "
-            f"rows {listed(unread)} of those kept; the first is {first!r}), so no completion "
-            f"is paid there: "
-            "point solution_column (or the mapper) at a short final answer, or drop these rows"
+            f"{names} cannot read {len(unread)} of {len(readable)} reference answers ({share:.0%}; "
+            f"rows {join_names(unread)} of the rows kept; the first is {first!r}), so these rows "
+            "get no reward. Fix: name a column with short final answers in solution_column (or the "
+            "mapper), or drop these rows"
         )
-    report.add(graded(share, vain=0.5), "data.golds", message)
+    report.add(graded(share, error_at=0.5), "data.golds", message)
     return True
 
 
-def _check_readings(report: Report, golds: Mapping[int, str]) -> None:
-    """Report golds that accuracy reads in another way than a number."""
-    parsed = {index: read_gold(gold) for index, gold in golds.items()}
+def _check_readings(report: Report, solutions: Mapping[int, str]) -> None:
+    """Report reference answers that accuracy does not read as a number."""
+    parsed = {index: read_gold(solution) for index, solution in solutions.items()}
     for code, level, applies, meaning in _READINGS:
         matching = [index for index, gold in parsed.items() if gold and applies(gold)]
         if matching:
-            first = f"rows {listed(matching)}; the first is {clip(golds[matching[0]], 80)!r}"
+            first = (
+                f"rows {join_names(matching)}; the first is {clip(solutions[matching[0]], 80)!r}"
+            )
             meaning = meaning.format(first=first)
-            report.add(level, code, f"{len(matching)} of {len(golds)} golds {meaning}")
+            count = f"{len(matching)} of {len(solutions)} reference answers"
+            report.add(level, code, f"{count} {meaning}")
 
 
-def _check_locale(report: Report, golds: Mapping[int, str]) -> None:
-    """Report golds that an English and a German reader take for different numbers."""
-    either = [index for index, gold in golds.items() if _EITHER.fullmatch(gold)]
-    if not either:
+def _check_locale(report: Report, solutions: Mapping[int, str]) -> None:
+    """Report reference answers that are different numbers in English and in German."""
+    ambiguous = [index for index, text in solutions.items() if _AMBIGUOUS_NUMBER.fullmatch(text)]
+    if not ambiguous:
         return
     message = (
-        f"{len(either)} of {len(golds)} golds are numbers or lists, by who reads them "
-        f"(rows {listed(either)}; the first is {golds[either[0]]!r}): 1.250 is read as 1.25 "
-        "and 3,5 as the list 3, 5; number_locale: de reads 1250 and 3.5"
+        f"{len(ambiguous)} of {len(solutions)} reference answers depend on the country (rows "
+        f"{join_names(ambiguous)}; the first is {solutions[ambiguous[0]]!r}). By default, "
+        "1.250 is 1.25, and 3,5 is the list 3, 5. Fix, for German: number_locale: de, which reads "
+        "1250 and 3.5"
     )
-    commas = any("," in golds[index] for index in either)
+    commas = any("," in solutions[index] for index in ambiguous)
     report.add(WARNING if commas else OK, "data.number_locale", message)

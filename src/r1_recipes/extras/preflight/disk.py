@@ -1,4 +1,4 @@
-"""What a run's checkpoints take on the disk that its output folder is on."""
+"""Check that the checkpoints of a run fit on the disk."""
 
 import math
 import shutil
@@ -11,36 +11,34 @@ from r1_recipes.recipe import Recipe
 
 
 def check_disk(report: Report, recipe: Recipe, shape: Shape, steps: int, shards: int) -> None:
-    """Compare the checkpoints that lie there at once, and the model saved at the end, with the free
-    space.
-    """
+    """Compare the size of the checkpoints and the final model with the free space."""
     training, folder = recipe.training, Path(recipe.training.output_dir).absolute()
     weights, whole = checkpoint_bytes(recipe, shape, shards)
     at_once = checkpoints_at_once(training, steps)
     new = max(0, at_once - len([*folder.glob("checkpoint-*")]))
     needed = new * whole + weights
     free = shutil.disk_usage(next(path for path in (folder, *folder.parents) if path.exists())).free
-    said = (
-        f"output_dir: {at_once} checkpoints at a time, {whole / 1e9:.2f} GB each, and the "
-        f"model take {needed / 1e9:.1f} GB more; "
+    message = (
+        f"output_dir: {at_once} checkpoints of {whole / 1e9:.2f} GB and the final model need "
+        f"{needed / 1e9:.1f} GB more; "
         f"the disk of {folder} has {free / 1e9:.1f} GB free"
     )
     if needed > free:
-        said += (
+        message += (
             ". Fix: another --output_dir, a lower save_total_limit, or save_only_model: true "
-            "(such a checkpoint cannot be resumed)"
+            "(a run cannot resume from such a checkpoint)"
         )
     level = OK
     if needed > free:
-        level = (
-            WARNING if device_memory(recipe) is None else ERROR
-        )  # no GPU: another machine may train
-    report.add(level, "fit.disk", said)
+        # Without a GPU, the training will probably run on another machine.
+        level = WARNING if device_memory(recipe) is None else ERROR
+    report.add(level, "fit.disk", message)
 
 
 def checkpoint_bytes(recipe: Recipe, shape: Shape, shards: int) -> tuple[float, float]:
-    """Return the bytes of a saved model (its adapters, if it has any) and of a checkpoint, in the
-    files of all processes together.
+    """Return the bytes of a saved model and of a checkpoint, over all processes.
+
+    A model with adapters saves only the adapters.
     """
     state = training_state(recipe, shape, shards)
     weights = float(shape.trained_bytes) if recipe.model.use_peft else state["weights"]
@@ -48,8 +46,9 @@ def checkpoint_bytes(recipe: Recipe, shape: Shape, shards: int) -> tuple[float, 
 
 
 def checkpoints_at_once(training: Any, steps: int) -> int:
-    """Return how many checkpoints lie on the disk at a time: an old one goes when the new one has
-    been written.
+    """Return the largest number of checkpoints on the disk at the same time.
+
+    The trainer deletes an old checkpoint only after it has written the new one.
     """
     strategy = getattr(training.save_strategy, "value", training.save_strategy)
     if strategy == "no":

@@ -1,4 +1,4 @@
-"""What a check says, and the report that gathers it."""
+"""The findings of checks, and the report that collects them."""
 
 from __future__ import annotations
 
@@ -18,76 +18,84 @@ if TYPE_CHECKING:
 OK, WARNING, ERROR = "ok", "warning", "error"
 
 
-class Enough(Exception):
-    """Nothing more can be examined."""
+class AbortChecks(Exception):
+    """Raised when the remaining checks are impossible."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    # OK, WARNING (the run works, and may not do what is meant) or ERROR (it fails, or learns
-    # nothing)
+    """The result of a check.
+
+    Attributes:
+        level: ``OK``, ``WARNING`` (the run works, but may not do what you mean) or ``ERROR`` (it
+            fails or learns nothing).
+        code: ``SECTION.NAME``, the same in every version.
+        message: What was found, with the numbers, and how to fix a problem.
+    """
+
     level: str
-    code: str  # SECTION.WHAT, the same in every version
-    # A sentence with the number behind it and, if something is wrong, what to write instead
+    code: str
     message: str
 
 
 @dataclass
 class Report:
-    """Findings in the order of the checks, and by section the texts and tables behind them, each
-    with a title.
-    """
+    """The findings in the order of the checks, and the texts and tables of each section."""
 
     findings: list[Finding] = field(default_factory=list)
     details: dict[str, list[tuple[str, str | DataFrame]]] = field(default_factory=dict)
-    seconds: list[float] = field(default_factory=list)  # that each group took to sample
+    seconds: list[float] = field(default_factory=list)  # The sampling time of each group.
 
     def add(self, level: str, code: str, message: str) -> None:
+        """Add a finding."""
         self.findings.append(Finding(level, code, message))
 
     def show(self, section: str, title: str, content: str | DataFrame) -> None:
+        """Add a text or table to a section."""
         self.details.setdefault(section, []).append((title, content))
 
     def at(self, level: str) -> list[Finding]:
+        """Return the findings of a level."""
         return [finding for finding in self.findings if finding.level == level]
 
     @contextlib.contextmanager
     def refusals(self, code: str, *, essential: bool = False) -> Iterator[None]:
-        """Report a refusal by a recipe or a chat template and skip the rest of the block; raise
-        :class:`Enough` if later checks need it.
+        """Report an error of the recipe or the chat template, and skip the rest of the block.
+
+        With ``essential``, raise :class:`AbortChecks`, because later checks need the block.
         """
         try:
             yield
         except (RecipeError, TemplateError) as error:
-            said = str(error)
+            message = str(error)
             if isinstance(error, TemplateError):
-                said = (
-                    f"chat_template: it refuses a conversation: {first_line(error)} If it takes "
-                    f"no system message, set "
+                message = (
+                    f"chat_template: rejects a conversation: {first_line(error)} Fix, if it does "
+                    f"not support system messages: "
                 )
-                said += (
-                    'system_prompt: "" and put the instruction into the question, or set '
+                message += (
+                    'system_prompt: "" with the instruction in the question, or another '
                     "chat_template"
                 )
             self.add(
-                ERROR, "fit.batch" if isinstance(error, BatchError) else code, masked_text(said)
+                ERROR, "fit.batch" if isinstance(error, BatchError) else code, masked_text(message)
             )
             if essential:
-                raise Enough from error
+                raise AbortChecks from error
 
 
-def graded(share: float, vain: float, doubtful: float = 0.0) -> str:
-    """Return an error from the share ``vain`` on, a warning from ``doubtful`` on."""
-    return ERROR if share >= vain else WARNING if share and share >= doubtful else OK
+def graded(share: float, error_at: float, warn_at: float = 0.0) -> str:
+    """Return the level of a finding from the share of affected rows."""
+    return ERROR if share >= error_at else WARNING if share and share >= warn_at else OK
 
 
-def spread(total: int, count: int) -> list[int]:
-    """Return at most ``count`` of ``total`` indices, evenly spread, the first among them."""
+def evenly_spaced(total: int, count: int) -> list[int]:
+    """Return at most ``count`` of ``total`` indices, evenly spaced from 0 on."""
     count = min(total, count)
     return [index * total // count for index in range(count)]
 
 
-def listed(values: Sequence[Any], limit: int = 10) -> str:
-    """Return ``1, 2, 3``, or the first few and how many more."""
+def join_names(values: Sequence[Any], limit: int = 10) -> str:
+    """Return ``1, 2, 3``, or the first few values and the number of others."""
     shown = ", ".join(map(str, values[:limit]))
     return f"{shown} and {len(values) - limit} more" if len(values) > limit else shown

@@ -1,4 +1,4 @@
-"""The least memory that a run needs on each device, from the model's configuration alone."""
+"""Estimate the least memory that a run needs on each device, from the model's configuration."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from r1_recipes.training.weights import freeze_parameters
 
 @dataclass(frozen=True)
 class Shape(Dimensions):
-    """A model's size; ``parameters`` and ``weight_bytes`` include adapters."""
+    """The size of a model. ``parameters`` and ``weight_bytes`` include adapters."""
 
     trainable: int
     weight_bytes: float
@@ -19,7 +19,7 @@ class Shape(Dimensions):
 
 
 def model_shape(report: Report, recipe: Recipe) -> Shape:
-    """Count the parameters of a model that is built without its weights."""
+    """Return the size of the recipe's model, which is built without weights."""
     from peft import get_peft_model
     from trl import get_peft_config
 
@@ -28,8 +28,8 @@ def model_shape(report: Report, recipe: Recipe) -> Shape:
             config, model = empty_model(recipe)
             if adapters := get_peft_config(recipe.model):
                 model = get_peft_model(model, adapters)
-        except Exception as error:  # an adapter's folder, an architecture, lora_target_modules
-            problem = f"{recipe.model.model_name_or_path!r} cannot be built: {first_line(error)}"
+        except Exception as error:  # For example lora_target_modules.
+            problem = f"cannot build {recipe.model.model_name_or_path!r}: {first_line(error)}"
             raise RecipeError(f"{recipe.path}: model_name_or_path: {problem}") from error
     with report.refusals("fit.unfrozen"):
         freeze_parameters(model, recipe.script.unfrozen_parameters)
@@ -49,7 +49,7 @@ def model_shape(report: Report, recipe: Recipe) -> Shape:
 
 
 def training_state(recipe: Recipe, shape: Shape, shards: int) -> dict[str, float]:
-    """Return the bytes of weights, gradients and optimizer states, over all ``shards`` together."""
+    """Return the bytes of weights, gradients and optimizer states, over all shards."""
     training, trainable = recipe.training, shape.trainable
     weights, gradients, copy, moment = (
         shape.weight_bytes,
@@ -57,7 +57,7 @@ def training_state(recipe: Recipe, shape: Shape, shards: int) -> dict[str, float
         0,
         shape.trained_bytes,
     )
-    if shards > 1 and (training.bf16 or training.fp16):  # ZeRO and FSDP train an fp32 copy
+    if shards > 1 and (training.bf16 or training.fp16):  # ZeRO and FSDP train a copy in fp32.
         weights, gradients = min(weights, 2 * shape.parameters), 2 * trainable
         copy = moment = 4 * trainable
     if "8bit" in training.optim:
@@ -67,36 +67,36 @@ def training_state(recipe: Recipe, shape: Shape, shards: int) -> dict[str, float
 
 
 def device_memory(recipe: Recipe) -> int | None:
-    """Return the bytes of the GPU, or of main memory with ``use_cpu``; None without a GPU."""
+    """Return the bytes of the GPU, or of main memory with ``use_cpu``. None without a GPU."""
     import psutil
 
     return psutil.virtual_memory().total if recipe.training.use_cpu else gpu_memory()
 
 
-# Of a device's memory; activations, which are not counted, need the rest.
+# The usable share of a device's memory. Activations, which are not counted, need the rest.
 _FULL = 0.85
 
 
 def check_memory(report: Report, recipe: Recipe, shape: Shape, shards: int) -> None:
-    """Compare what each device holds for the whole run with the memory that vLLM leaves."""
+    """Compare the memory needed on each device with the memory that vLLM leaves."""
     training, state = recipe.training, training_state(recipe, shape, shards)
     if getattr(training, "beta", 0) and not recipe.model.use_peft:
         state["reference"] = state["weights"]
     if "paged" in training.optim:
-        state["optimizer"] = 0  # in main memory
+        state["optimizer"] = 0  # It is in main memory.
     needed, available = sum(state.values()) / shards, device_memory(recipe)
     message = (
-        f"to train {shape.trainable:,} of {shape.parameters:,} parameters, {', '.join(state)} take "
-        f"{needed / 1e9:.2f} GB on each device; activations come on top"
+        f"training {shape.trainable:,} of {shape.parameters:,} parameters takes "
+        f"{needed / 1e9:.2f} GB on each device for {', '.join(state)}, without activations"
     )
     if available is None:
-        report.add(OK, "fit.memory", f"{message}; no GPU is here to compare with")
+        report.add(OK, "fit.memory", f"{message}; this machine has no GPU to compare with")
         return
     share = training.vllm_gpu_memory_utilization if shares_device(recipe) else 0
     message += f"; the device has {available / 1e9:.1f} GB, {share:.0%} of it for vLLM"
     level = OK
     if needed > _FULL * (1 - share) * available:
-        # Shards may be offloaded, and a vLLM engine may sleep.
+        # Shards may be offloaded, and the vLLM engine may sleep.
         level = ERROR if needed > available and shards == 1 else WARNING
         message += ". Fix: use_peft: true, ZeRO-3 or FSDP over several devices, or a smaller model"
     report.add(level, "fit.memory", message)
@@ -108,7 +108,7 @@ def shares_device(recipe: Recipe) -> bool:
 
 
 def check_engine(report: Report, recipe: Recipe, shape: Shape, *, pictures: bool) -> None:
-    """Compare the KV cache of the longest sequence with what a colocated engine has for it."""
+    """Compare the KV cache of the longest sequence with the memory of a colocated engine."""
     shortage = fit_engine(recipe, shape, pictures=pictures)
     if shortage:
         report.add(ERROR if shortage.certain else WARNING, "fit.engine", shortage.message)

@@ -1,6 +1,4 @@
-"""The signal: a few groups from the model itself, and whether their rewards leave GRPO anything to
-compare.
-"""
+"""Sample a few groups from the model, and check that their rewards have spread."""
 
 from __future__ import annotations
 
@@ -14,22 +12,23 @@ from r1_recipes.common.messages import clip
 from r1_recipes.completions.transformers import complete, load_model, sampling
 from r1_recipes.completions.types import Backend, Completion, Request, SamplingPlan, Sink
 from r1_recipes.extras.preflight.contract import Rewards
-from r1_recipes.extras.preflight.findings import OK, WARNING, Report, graded, spread
+from r1_recipes.extras.preflight.findings import OK, WARNING, Report, evenly_spaced, graded
 from r1_recipes.models.agent import agent
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe import Recipe
+from r1_recipes.recipe.types import GRPORecipe
 
 if TYPE_CHECKING:
     from datasets import Dataset
     from pandas import DataFrame, Series
 
 _SHOWN = 5
-# Groups whose rewards are all the same value: the finding, and what helps.
+# For groups whose rewards all have this value: the name of the finding, and the fix.
 _SATURATED = (
-    (0, "all_zero", "start from SFT or an easier mix, and read the completions"),
-    (1, "all_one", "take harder problems (keep those it sometimes fails)"),
+    (0, "all_zero", "start from SFT or easier problems, and read the completions"),
+    (1, "all_one", "use harder problems (keep those that the model sometimes fails)"),
 )
-Sampled = tuple[dict[str, Any], Completion]  # a row and one of its completions
+Sampled = tuple[dict[str, Any], Completion]  # A row, and a completion of it.
 
 
 def check(
@@ -42,7 +41,7 @@ def check(
     groups: int,
     seconds: float,
 ) -> None:
-    """Sample ``groups`` groups, for at most about ``seconds``, and judge them."""
+    """Sample and check groups, for at most about ``seconds``."""
     from pandas import DataFrame
 
     groups = min(groups, len(rows))
@@ -50,11 +49,11 @@ def check(
         sampled = sample(report, recipe, rows, rewards.tokenizer, groups=groups, seconds=seconds)
         done = len(report.seconds)
         if done < groups:
-            told = (
-                f"{done} of {groups} groups were done within {seconds:g} s; give it more with "
-                f"--seconds, or skip this with --no-model"
+            message = (
+                f"{done} of {groups} groups were sampled within {seconds:g} s. Fix: allow more "
+                f"time with --seconds, or skip sampling with --no_model"
             )
-            report.add(WARNING, "signal.slow", told)
+            report.add(WARNING, "signal.slow", message)
         if done:
             texts, tokens = (
                 [completion.text for _, completion in sampled],
@@ -73,20 +72,19 @@ def check(
             )
             if any(completion.reward is not None for _, completion in sampled):
                 scores["environment"] = [completion.reward for _, completion in sampled]
-            judge(report, recipe, fmt, rewards, sampled, scores)
+            check_scores(report, recipe, fmt, rewards, sampled, scores)
 
 
 def sample(
     report: Report, recipe: Recipe, rows: Dataset, tokenizer: Any, *, groups: int, seconds: float
 ) -> list[Sampled]:
-    """Return whole groups, one after another, with the recipe's own generation settings."""
+    """Return the completions of whole groups, sampled with the recipe's generation settings."""
     from tqdm.auto import tqdm
     from transformers import GenerationConfig, set_seed
 
     training, end = recipe.training, time.monotonic() + seconds
-    known = vars(
-        GenerationConfig()
-    )  # vLLM, which TRL hands generation_kwargs to, has keys of its own (stop_token_ids)
+    # generation_kwargs may hold keys that only vLLM knows (stop_token_ids).
+    known = vars(GenerationConfig())
     extra = {
         key: value for key, value in (training.generation_kwargs or {}).items() if key in known
     }
@@ -104,7 +102,7 @@ def sample(
             backend = extras.needed("agents", "tools").EpisodeBackend(
                 single, tools, environments, rows, training.max_tool_calling_iterations, limit
             )
-        for index in tqdm(spread(len(rows), groups), desc="sampling", unit="group"):
+        for index in tqdm(evenly_spaced(len(rows), groups), desc="sampling", unit="group"):
             row, began = rows[index], time.monotonic()
             if began >= end:
                 break
@@ -115,7 +113,7 @@ def sample(
                 [plan],
             )
             group = made[index]
-            # Cut by the clock, not by the recipe: such a group would mislead.
+            # The time limit cut this group, so its rewards would mislead.
             if any(
                 completion.finish_reason == "length" and completion.tokens < limit
                 for completion in group
@@ -123,19 +121,17 @@ def sample(
                 break
             sampled += [(row, completion) for completion in group]
             report.seconds.append(time.monotonic() - began)
-    # No weights, too little memory, no such generation argument: in the library's own words.
+    # Missing weights, too little memory, an unknown generation argument: quote the library.
     except Exception as error:
         raise RecipeError(
-            f"{recipe.path}: {recipe.model.model_name_or_path!r} cannot be sampled from "
-            f"({first_line(error)[:-1]}); --no-model goes without"
+            f"{recipe.path}: cannot sample from {recipe.model.model_name_or_path!r} "
+            f"({first_line(error)[:-1]}). To skip sampling, add --no_model"
         ) from error
     return sampled
 
 
 class _Batches:
-    """Completions by the recipe's own generation settings, until ``end`` (of
-    ``time.monotonic``).
-    """
+    """Generates with the recipe's settings until ``end``, a time of ``time.monotonic``."""
 
     end = 0.0
 
@@ -158,16 +154,17 @@ class _Batches:
             sink(request.index, group, None)
 
 
-def judge(
+def check_scores(
     report: Report,
-    recipe: Recipe,
+    recipe: GRPORecipe,
     fmt: ResponseFormat,
     rewards: Rewards,
     sampled: Sequence[Sampled],
     scores: DataFrame,
 ) -> None:
-    """Say what GRPO could learn from these groups, one after another, and their scores by reward
-    (NaN: not judged).
+    """Report whether GRPO can learn from these groups.
+
+    ``scores`` has a line per completion and a column per reward. NaN means no score.
     """
     from pandas import DataFrame
 
@@ -175,7 +172,7 @@ def judge(
     groups = scores.groupby(scores.index // recipe.training.num_generations)
     low, high = groups.min(), groups.max()
     varied = high - low > 1e-9
-    # Of the groups that are judged.
+    # Only groups with a score count.
     share = varied.astype(float).where(high.notna()).mean()
     summary = DataFrame(
         {
@@ -192,43 +189,58 @@ def judge(
     by_reward = summary.drop("sum")
     for name, row in by_reward.iterrows():
         if not row.judged:
-            report.add(WARNING, "signal.unjudged", f"{name} judged none of the completions")
+            report.add(WARNING, "signal.unjudged", f"{name} gave no completion a score")
         elif not row.groups_with_spread:
             message = f"{name}: {row['mean']:.3g} on average, and no group has spread"
-            report.add(WARNING, "signal.reward", f"{message}: it tells no completion apart")
+            report.add(WARNING, "signal.reward", f"{message}, so GRPO learns nothing from it")
     if not by_reward.empty:
         lowest, highest = low[by_reward.index].min(axis=1), high[by_reward.index].max(axis=1)
-        _check_spread(report, ~varied["sum"], lowest, highest)  # a sum not judged is 0 to TRL
+        _check_spread(report, ~varied["sum"], lowest, highest)  # TRL reads a missing sum as 0.
+    if settings := recipe.script.dynamic_sampling:
+        _check_rounds(report, settings["max_rounds"], share[settings.get("reward") or "sum"])
 
 
 def _check_truncation(report: Report, limit: int, cut: int, count: int) -> None:
-    level = graded(cut / count, vain=0.5, doubtful=0.2)
+    level = graded(cut / count, error_at=0.5, warn_at=0.2)
     share = f"{cut} of {count} completions ({cut / count:.0%})"
     message = f"max_completion_length {limit} cuts {share} before their end"
     if level != OK:
-        message += ", and a cut completion has no answer to pay: "
-        message += f"raise max_completion_length (twice, {2 * limit}, to begin with)"
+        message += ", so they have no answer to score. "
+        message += f"Fix: max_completion_length: {2 * limit}"
     if cut == count:
-        message += "; where not one ends, look at contract.eos, or start from SFT"
+        message += "; if no completion ends, read contract.eos, or start from SFT"
     report.add(level, "signal.truncation", message)
 
 
 def _check_spread(report: Report, flat: Series, lowest: Series, highest: Series) -> None:
     """Report how many groups are flat, by their lowest and highest reward."""
     count, groups = flat.sum(), len(flat)
-    level = graded(count / groups, vain=0.9, doubtful=0.5)
+    level = graded(count / groups, error_at=0.9, warn_at=0.5)
     if level == OK:
         message = f"{groups - count} of {groups} groups have spread in their summed reward"
-        report.add(OK, "signal.spread", f"{message}: GRPO can learn from them")
+        report.add(OK, "signal.spread", f"{message}, so GRPO can learn from them")
         return
-    code, rewards = "no_spread", "the same summed reward throughout"
+    code, rewards = "no_spread", "the same summed reward for all completions"
     advice = "raise temperature or num_generations, or add another reward"
     for value, saturated, remedy in _SATURATED:
         same = (flat & (lowest == value) & (highest == value)).sum()
         if same > count / 2:
             code, rewards, advice = saturated, f"no spread, {same} of them all {value}", remedy
     message = f"{count} of {groups} groups ({count / groups:.0%}) have {rewards}"
-    report.add(level, f"signal.{code}", f"{message}: GRPO has nothing to compare; {advice}")
+    report.add(level, f"signal.{code}", f"{message}, so GRPO has nothing to compare. Fix: {advice}")
+
+
+def _check_rounds(report: Report, rounds: int, spread: float) -> None:
+    """Report what dynamic sampling costs with this share of groups that have spread, if each
+    further round samples as many groups as are missing.
+    """
+    flat = 1 - spread
+    sampled, filled = sum(flat**earlier for earlier in range(rounds)), 1 - flat**rounds
+    message = (
+        f"dynamic_sampling samples {sampled:.1f} times a batch in up to {rounds} rounds, after "
+        f"which {filled:.0%} of its groups have spread"
+    )
+    report.add(graded(1 - filled, error_at=1.0, warn_at=0.5), "signal.rounds", message)
 
 
 def _show_examples(
@@ -236,20 +248,18 @@ def _show_examples(
 ) -> None:
     """Show five completions from the lowest sum to the highest."""
     order = list(scores["sum"].fillna(0.0).sort_values(kind="stable").index)
-    picked = [
-        *(order[position] for position in spread(len(order), _SHOWN)[:-1]),
-        order[-1],
-    ]  # the best one is always among them
+    # Always include the best completion.
+    picked = [*(order[position] for position in evenly_spaced(len(order), _SHOWN)[:-1]), order[-1]]
     for number, index in enumerate(picked, start=1):
         row, completion = sampled[index]
-        given = ", ".join(
-            f"{name} {value:.3g}" if value == value else f"{name} not judged"
+        values = ", ".join(
+            f"{name} {value:.3g}" if value == value else f"{name} no score"
             for name, value in scores.loc[index].items()
         )
-        told = (
-            f"Completion {number}: {given}; {completion.tokens} tokens, finish_reason "
-            f"{completion.finish_reason}; gold "
-            f"{row.get('solution')!r}, read as {fmt.parse(completion.text).answer!r}; asked "
-            f"{clip(row['prompt'][-1]['content'], 80)!r}"
+        title = (
+            f"Completion {number}: {values}; {completion.tokens} tokens, finish_reason "
+            f"{completion.finish_reason}; reference answer "
+            f"{row.get('solution')!r}, parsed answer {fmt.parse(completion.text).answer!r}; "
+            f"question {clip(row['prompt'][-1]['content'], 80)!r}"
         )
-        report.show("signal", told, fmt.full_text(completion.text))
+        report.show("signal", title, fmt.full_text(completion.text))

@@ -1,4 +1,4 @@
-"""Whether the chat template begins and ends a response as the format and the trainer expect."""
+"""Check that the chat template starts and ends a response as the format and trainer expect."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from jinja2 import TemplateError
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.extras.preflight.findings import ERROR, OK, WARNING, Report, listed
+from r1_recipes.extras.preflight.findings import ERROR, OK, WARNING, Report, join_names
 from r1_recipes.models.tokenizer import generation_prompt, load_tokenizer, turn_end
 from r1_recipes.prompts import FORMATS, ResponseFormat, fitting_format, leaves_open
 from r1_recipes.recipe import Recipe
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 def read_tokenizer(
     report: Report, recipe: Recipe
 ) -> tuple[PreTrainedTokenizerBase, ResponseFormat]:
-    """Return the tokenizer and the format as training will have them."""
+    """Return the tokenizer and the response format of the training."""
     with report.refusals("contract.tokenizer", essential=True):
         tokenizer, fmt = load_tokenizer(recipe)
-        _check_beginning(report, recipe, tokenizer, fmt)
+        _check_start(report, recipe, tokenizer, fmt)
         _check_end(report, recipe, tokenizer)
     return tokenizer, fmt
 
 
-def _check_beginning(
+def _check_start(
     report: Report, recipe: Recipe, tokenizer: PreTrainedTokenizerBase, fmt: ResponseFormat
 ) -> None:
     tags, turn = fmt.reasoning_tags or (), generation_prompt(tokenizer)
@@ -40,11 +40,11 @@ def _check_beginning(
     template = f"the chat template of {recipe.model.model_name_or_path}"
     if foreign:
         reads = (
-            f"looks for {tags[0]!r}: completions start in the wrong block"
+            f"expects {tags[0]!r}, so completions start in the wrong block"
             if tags
-            else "reads thoughts as it does the answer"
+            else "does not separate reasoning from the answer"
         )
-        said = (
+        message = (
             f"{template} opens the assistant's turn with {foreign[0]!r}, but response_format "
             f"{fmt.name!r} {reads}"
         )
@@ -54,19 +54,19 @@ def _check_beginning(
         report.add(
             ERROR if tags else WARNING,
             "contract.prefill",
-            f"{said}; write {fits}, or set chat_template",
+            f"{message}. Fix: {fits}, or another chat_template",
         )
     elif fmt.prefill:
-        whose = (
+        origin = (
             "the recipe's prefill"
             if recipe.script.prefill
-            else f"{template} (so leave prefill out)"
+            else f"{template} (so do not set prefill)"
         )
-        said = (
-            f"the turn is already opened with {fmt.prefill!r} by {whose}; the model does not "
-            f"write that again, and a reward of your own"
+        message = (
+            f"{origin} already opens the assistant's turn with {fmt.prefill!r}. The model does not "
+            f"repeat it, so a reward of your own"
         )
-        report.add(OK, "contract.prefill", f"{said} must not look for it")
+        report.add(OK, "contract.prefill", f"{message} must not look for it")
 
 
 def _check_end(report: Report, recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -77,14 +77,14 @@ def _check_end(report: Report, recipe: Recipe, tokenizer: PreTrainedTokenizerBas
         report.add(
             ERROR,
             "contract.eos",
-            f"the tokenizer of {model} has no eos_token, so nothing ends a completion; set "
-            f"it there",
+            f"the tokenizer of {model} has no eos_token, so no completion ends. Fix: set "
+            f"eos_token in the tokenizer",
         )
         return
     try:
         end = turn_end(model, tokenizer, getattr(recipe.training, "eos_token", None))
     except (RecipeError, TemplateError) as error:
-        # GRPO generates with what is there, so its run does not fail by this.
+        # A GRPO run never writes this text, so it does not fail.
         report.add(
             ERROR if sft else WARNING,
             "contract.eos",
@@ -95,7 +95,7 @@ def _check_end(report: Report, recipe: Recipe, tokenizer: PreTrainedTokenizerBas
         ids = GenerationConfig.from_pretrained(
             model, revision=recipe.model.model_revision
         ).eos_token_id
-    except OSError:  # the checkpoint has none
+    except OSError:  # The checkpoint has no generation config.
         ids = None
     stops = {
         tokenizer.eos_token,
@@ -103,19 +103,19 @@ def _check_end(report: Report, recipe: Recipe, tokenizer: PreTrainedTokenizerBas
             ids if isinstance(ids, list) else [ids] if ids is not None else []
         ),
     }
-    level, said = OK, f"the chat template ends a turn in {end!r}"
+    level, message = OK, f"the chat template ends a message with {end!r}"
     if end in stops:
-        said += ", and generation stops there"
+        message += ", and generation stops there"
     elif sft:
-        said += f"; SFT makes it the eos_token (now {tokenizer.eos_token!r})"
+        message += f"; SFT makes it the eos_token (now {tokenizer.eos_token!r})"
     else:
-        said += (
-            f", but generation stops at {listed(sorted(map(repr, stops)))} only: completions may "
-            f"run on to max_completion_length; set "
+        message += (
+            f", but generation stops only at {join_names(sorted(map(repr, stops)))}, so "
+            f"completions may continue up to max_completion_length. Fix: set "
         )
-        said += (
+        message += (
             f"eos_token_id to {tokenizer.convert_tokens_to_ids(end)} in the checkpoint's "
             f"generation_config.json, or start from SFT"
         )
         level = WARNING
-    report.add(level, "contract.eos", said)
+    report.add(level, "contract.eos", message)

@@ -14,8 +14,8 @@ from trl.trainer.utils import RepeatSampler
 from r1_recipes import grpo
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.data.sources import load_rows
+from r1_recipes.extras.sampling.curriculum import CurriculumSampler
 from r1_recipes.recipe import load_recipe
-from r1_recipes.training.trainer import CurriculumSampler
 from tests.conftest import metrics
 from tests.core.training.test_faults import assert_same_run, unfinished
 
@@ -53,7 +53,7 @@ def write(write_recipe: Callable[..., str], tmp_path: Path) -> Callable[..., str
         "dataset_name": str(tmp_path / "levels"),
         "task_column": "level",
         "curriculum": LEVELS,
-        "reward_funcs": ["tests.core.training.test_curriculum:right", "tests.conftest:letters"],
+        "reward_funcs": ["tests.extras.sampling.test_curriculum:right", "tests.conftest:letters"],
         "eval_strategy": "steps",
         "eval_steps": 3,
         "eval_temperature": 0.0,
