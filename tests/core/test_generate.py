@@ -182,7 +182,7 @@ def test_other_weights_or_reference_answers_under_the_same_name_are_noticed(
     (model / "model.safetensors").write_bytes(weights[:-4] + b"\x00" * 4)
     with pytest.raises(SystemExit):
         generate.main([path])
-    assert f"was made before the weights in {model} changed" in capsys.readouterr().err
+    assert f"started from the weights in {model}, which changed since" in capsys.readouterr().err
 
 
 def test_other_rules_select_anew_from_what_is_stored(recipe, tmp_path, monkeypatch, capsys):
@@ -376,7 +376,7 @@ def test_rows_of_a_server_that_writes_rubbish_fail_and_the_others_do_not(
     assert {question for question, error in errors.items() if error} == set(rubbish) and len(
         errors
     ) == 8
-    assert "finish_reason 'abort'" in errors["2+3?"] and "no chat completion" in errors["2+5?"]
+    assert "finish_reason 'abort'" in errors["2+3?"] and "not a chat completion" in errors["2+5?"]
     assert json.loads((tmp_path / "run" / "run.json").read_text())["finished"] is True
 
 
@@ -479,7 +479,7 @@ def _interrupt(recipe, tmp_path, monkeypatch, caplog):
         ({"backend": "tgi"}, "unknown value 'tgi'"),
         ({"temperature": 0}, "temperature: 0 gives 2 identical completions"),
         ({"keep": {"correct": True}, "reward_funcs": None}, "need reward_funcs"),
-        ({"backend": "openai"}, "OPENAI_BASE_URL: must be"),
+        ({"backend": "openai"}, "OPENAI_BASE_URL: must start with"),
         ({"keep": {"best": 1}}, "unknown"),
         ({"learning_rate": 1e-5}, "unknown key 'learning_rate' for generate"),
         ({"prompt_template": "Solve."}, "{question}"),

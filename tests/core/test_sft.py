@@ -430,7 +430,7 @@ def test_calls_need_a_template_that_writes_them_and_the_recipe_s_format(
     with pytest.raises(SystemExit):
         sft.main([write_recipe("sft", dataset_name=path, mapper="auto")])
     assert (
-        "3 dropped: a call of a tool, which the chat template cannot write (first: row 0)"
+        "3 dropped: a tool call, which the chat template cannot write (first: row 0)"
         in capsys.readouterr().err
     )
     recipe = load_recipe(
@@ -644,8 +644,8 @@ OPEN_ENDED = (
             {"chat_template": OPEN_ENDED},
             "ends the assistant's turn in '', which does not start with a special token",
         ),
-        ({"eos_token": "<|endoftext|>"}, "ends a turn with, '<|im_end|>', got '<|endoftext|>'"),
-        ({"eos_token": "a"}, "ends a turn with, '<|im_end|>', got 'a'"),
+        ({"eos_token": "<|endoftext|>"}, ", '<|im_end|>', got '<|endoftext|>'"),
+        ({"eos_token": "a"}, ", '<|im_end|>', got 'a'"),
         (
             {"chat_template_path": "templates/chat.jinja"},
             "chat_template_path: is not supported",
@@ -663,7 +663,7 @@ OPEN_ENDED = (
         # Gemma's way: the turn to come is opened with what a turn that is there does not have.
         (
             {"chat_template": CHATML.replace("assistant\\n'", "assistant\\nHm. '")},
-            "ends a prompt in 'Hm. ', and has other tokens there",
+            "ends a prompt in 'Hm. ', but writes other tokens there",
         ),
     ],
 )

@@ -223,7 +223,7 @@ def test_without_checkpoints_nothing_is_promised(
     assert ended.value.code == 130
     assert "without a checkpoint, because save_strategy is 'no'" in capfd.readouterr().err
     assert not list((tmp_path / "run").glob("checkpoint-*"))
-    assert "continues from there" not in log_lines(tmp_path / "run")[-1]
+    assert "resumes from there" not in log_lines(tmp_path / "run")[-1]
     interrupted("")
     grpo.main([path])
     assert [entry["step"] for entry in metrics(tmp_path / "run")] == [1, 2, 3, 4, 5, 6]

@@ -923,7 +923,7 @@ def test_processes_that_the_launcher_did_not_get_are_refused(
     with pytest.raises(
         RecipeError,
         match=r"tiny\.yaml: expected 16 processes, but 1 started and this one sees "
-        r"1. Fix: an accel",
+        r"1\. Fix: use a multi",
     ):
         check_processes(recipe)
 

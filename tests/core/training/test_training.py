@@ -155,7 +155,7 @@ def test_frozen_layers_below_adapters_keep_their_precision(
     [
         (
             ["layers.1", "layers.7"],
-            "unfrozen_parameters: 'layers.7' matches none of the 26 parameters (such as ",
+            "unfrozen_parameters: 'layers.7' matches none of the 26 parameters (for example ",
         ),
         (["layers.(1"], "unfrozen_parameters: 'layers.(1' is not a regular expression"),
     ],
