@@ -82,8 +82,10 @@ def run_extra(name: str, argv: Sequence[str] | None = None) -> None:
     with console.reported_errors():
         command = extras.installed()["command"].get(name)
         if command is None:
-            fix = "Fix: install all of r1-recipes"
-            raise RecipeError(f"{name}: needs the extra {name!r}, which is not installed. {fix}")
+            raise RecipeError(
+                f"{name}: needs the extra {name!r}, which is not installed. Fix: install all of "
+                "r1-recipes"
+            )
     extras.load(f"{command[0]}.__main__").main(argv)
 
 

@@ -50,7 +50,8 @@ def merge(run: Path) -> Path:
         loaded = adapted.load_adapter(run, "default")
         if foreign_keys := [*loaded.unexpected_keys, *loaded.missing_keys]:
             raise ValueError(
-                f"{len(foreign_keys)} weights exist in only one of them: {foreign_keys[0]} …"
+                f"{len(foreign_keys)} weights are missing in the model or in the adapters, "
+                f"for example {foreign_keys[0]}"
             )
         merged = adapted.merge_and_unload(safe_merge=True).to(dtype)
     # Adapters or model are missing or damaged, or not finite. The library's message says which.

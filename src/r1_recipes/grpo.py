@@ -38,12 +38,9 @@ def build_trainer(
         try_own_rewards(script.reward_funcs, rewards, arguments["train_dataset"], fmt, tokenizer)
     except RecipeError as error:
         if script.smoke and not is_local(script.dataset_name):
-            reason = (
-                "a smoke run uses the mapper's example rows, which lack the values of the data's "
-                "other columns"
-            )
             raise RecipeError(
-                f"{error} ({reason}). Fix: test the reward on real rows with preflight"
+                f"{error} (a smoke run uses the mapper's example rows, which lack the values of "
+                "the data's other columns). Fix: test the reward on real rows with preflight"
             ) from error
         raise
     _check_golds(recipe, rewards, arguments["train_dataset"])
@@ -75,12 +72,11 @@ def _check_golds(recipe: GRPORecipe, rewards: Sequence[Callable], rows: Any) -> 
     for name, reward in zip(recipe.script.reward_funcs, rewards, strict=True):
         readable = readable_golds(name, reward, sample) if compares_with_gold(reward) else {}
         if readable and not any(readable.values()):
-            problem = (
-                f"{name} cannot parse any of the {len(readable)} reference answers tested. The "
-                f"first is {sample['solution'][min(readable)]!r}"
+            raise RecipeError(
+                f"{recipe.path}: reward_funcs: {name} cannot parse any of the {len(readable)} "
+                f"reference answers tested. The first is {sample['solution'][min(readable)]!r}. "
+                "Fix: solution_column, or reward_funcs: [answer_match] for answers in words"
             )
-            fix = "solution_column, or reward_funcs: [answer_match] for answers in words"
-            raise RecipeError(f"{recipe.path}: reward_funcs: {problem}. Fix: {fix}")
 
 
 if __name__ == "__main__":

@@ -258,11 +258,9 @@ def _judge(pipeline: Pipeline, output_dir: Path, stage: Stage, model: str) -> Sc
     recipe.script.max_eval_samples = pipeline.problems
     rows, what = rows_to_judge(recipe)
     # Hash the judge's file, not its loaded settings, which depend on the machine.
-    samples, seed, weights = (
-        pipeline.num_samples,
-        pipeline.seed,
-        sources.weights_stamp(Path(model_path(model, recipe.script.hub))),
-    )
+    samples = pipeline.num_samples
+    seed = pipeline.seed
+    weights = sources.weights_stamp(Path(model_path(model, recipe.script.hub)))
     made_by = json.dumps(
         [read_yaml(Path(pipeline.judge)), pipeline.problems, samples, seed, model, weights],
         default=str,

@@ -31,10 +31,9 @@ def build_trainer(
 
     training, rows = recipe.training, arguments["train_dataset"]
     if recipe.model.use_peft:
-        fix = "unfrozen_parameters, including 'score', trains a part of the weights"
         raise RecipeError(
             f"{recipe.path}: use_peft: must be false, got true, because reward_models cannot load "
-            f"adapters. Fix: {fix}"
+            "adapters. Fix: unfrozen_parameters, including 'score', trains a part of the weights"
         )
     check_targets(recipe, tokenizer, rows)
     trainer = RewardTrainer(**arguments)

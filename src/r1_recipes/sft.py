@@ -30,11 +30,9 @@ def build_trainer(
     """
     from trl import SFTTrainer
 
-    model, training, rows = (
-        recipe.model.model_name_or_path,
-        arguments["args"],
-        arguments["train_dataset"],
-    )
+    model = recipe.model.model_name_or_path
+    training = arguments["args"]
+    rows = arguments["train_dataset"]
     if training.chat_template_path:
         raise RecipeError(
             f"{recipe.path}: chat_template_path: is not supported, because prefill and checks read "
@@ -79,11 +77,13 @@ def warn_about_cuts(trainer: Any) -> int:
         total += len(lengths)
         cut += pc.sum(pc.greater_equal(lengths, training.max_length)).as_py() or 0
     if cut:
-        problem = (
-            f"max_length {training.max_length} cuts up to {cut} of {total} examples, so the model "
-            f"does not learn to stop from them"
+        logger.warning(
+            "max_length %d cuts up to %d of %d examples, so the model does not learn to stop from "
+            "them. Fix: raise it, or drop them with max_solution_tokens",
+            training.max_length,
+            cut,
+            total,
         )
-        logger.warning("%s. Fix: raise it, or drop them with max_solution_tokens", problem)
     return cut
 
 

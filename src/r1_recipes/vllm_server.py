@@ -72,13 +72,10 @@ def server_command(argv: Sequence[str]) -> list[str]:
     recipe = load_recipe([*words, "--use_cpu", "true"], method)
     model, training = recipe.model, recipe.training
     if model.load_in_4bit or model.load_in_8bit:
-        why = (
-            "TRL cannot send quantized weights to a server "
-            "(https://github.com/huggingface/trl/issues/4973)"
-        )
         raise RecipeError(
-            f"{recipe.path}: load_in_4bit and load_in_8bit: {why}. Fix: remove them, or train "
-            f"with --use_vllm false"
+            f"{recipe.path}: load_in_4bit and load_in_8bit: TRL cannot send quantized weights to a "
+            "server (https://github.com/huggingface/trl/issues/4973). Fix: remove them, or train "
+            "with --use_vllm false"
         )
     if training.vllm_server_base_url:
         raise RecipeError(

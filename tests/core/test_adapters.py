@@ -125,7 +125,7 @@ def test_what_cannot_be_merged_is_refused(trained: Path, tiny_model: Path, tmp_p
     (broken / "adapter_config.json").write_text(json.dumps(config), encoding="utf-8")
     with pytest.raises(
         RecipeError,
-        match=r"cannot be merged into the base model '.*gone': .*\(base_model_name_or_path\)",
+        match=r"cannot be merged into the base model '.*gone': .*set base_model_name_or_path",
     ):
         adapters.merge(over(tmp_path / "gone", broken))
     other = tmp_path / "other"
@@ -147,7 +147,7 @@ def test_what_cannot_be_merged_is_refused(trained: Path, tiny_model: Path, tmp_p
         )
         AutoModelForCausalLM.from_config(sized).save_pretrained(deep)
         with pytest.raises(
-            RecipeError, match=r"14 weights exist in only one of them: \S*layers\.[12]\.\S* …"
+            RecipeError, match=r"14 weights are missing .* for example \S*layers\.[12]\."
         ):
             adapters.merge(over(deep, broken, target_modules=suffixes))
     whole = (broken / "adapter_model.safetensors").read_bytes()

@@ -127,7 +127,7 @@ def test_every_command_is_run() -> None:
     )
 
 
-def test_judged_and_asked(typed: Callable[..., str], folder: Path) -> None:
+def test_evaluate_and_ask_commands_of_the_guide(typed: Callable[..., str], folder: Path) -> None:
     table = typed(
         JUDGED,
         *QUICK,

@@ -169,9 +169,7 @@ def test_a_student_learns_from_a_served_teacher(write_recipe, tmp_path, with_cli
     assert {body["model"] for body in seen} == {"teacher"} and seen[0]["prompt_logprobs"] == 1
 
 
-def test_a_teacher_that_is_not_there_is_named(
-    write_recipe, with_client, monkeypatch, capsys
-) -> None:
+def test_a_missing_teacher_is_named(write_recipe, with_client, monkeypatch, capsys) -> None:
     monkeypatch.setattr("trl.generation.vllm_client.time.sleep", lambda seconds: None)
     monkeypatch.setattr(
         "trl.generation.vllm_client.time.time", iter(range(0, 10_000, 100)).__next__

@@ -113,7 +113,7 @@ def benchmark(tmp_path, tiny_model, sums):
     return write
 
 
-def test_a_benchmark_says_how_it_is_judged(benchmark, tiny_model, tmp_path, capsys):
+def test_a_benchmark_defines_its_evaluation(benchmark, tiny_model, tmp_path, capsys):
     import pandas
 
     model, output = str(tiny_model), tmp_path / "scores"
@@ -273,7 +273,9 @@ def fails_on_rubbish(completions, **columns):
     return [0.0] * len(completions)
 
 
-def test_rows_that_nobody_can_judge_are_counted_and_left_out(benchmark, tmp_path, caplog):
+def test_rows_without_a_usable_reference_answer_are_counted_and_dropped(
+    benchmark, tmp_path, caplog
+):
     rows = [
         {"question": "2+2?", "answer": "#### 4", "scorer": None},
         {"question": "Why?", "answer": "#### why is it so?", "scorer": None},
@@ -364,7 +366,7 @@ def test_a_shipped_benchmark_reads_its_set_and_judges_it(name, tmp_path, monkeyp
     assert scores.greedy == [1.0] and scores.sampled == [0.0] and scores.sampled_lenient == [0.5]
 
 
-def test_a_benchmark_asks_as_deepseek_recommends(benchmark):
+def test_a_benchmark_prompts_as_deepseek_recommends(benchmark):
     template = r"{question} Please reason step by step, and put your final answer within \boxed{}."
     command = [
         benchmark(),
@@ -444,7 +446,7 @@ def starts_alike(completions, solution, **columns):
     ],
     ids=["exact_match", "answer_match", "own", "routed"],
 )
-def test_golds_in_words_are_judged_by_the_recipe_s_first_reward_that_judges_them(
+def test_reference_answers_in_words_are_scored_by_the_first_reward_that_reads_them(
     words, changes, strict, lenient
 ):
     from r1_recipes.prompts import FORMATS
@@ -456,7 +458,7 @@ def test_golds_in_words_are_judged_by_the_recipe_s_first_reward_that_judges_them
     assert verdicts(fmt, judges_of(recipe, fmt), rows, texts) == (strict, lenient)
 
 
-def test_the_command_judges_golds_in_words(words, tmp_path, capsys):
+def test_the_command_scores_reference_answers_in_words(words, tmp_path, capsys):
     evaluate.main(
         [
             words(),
@@ -548,7 +550,7 @@ def counts(completions, completion_ids, **columns):
     return [len(ids) / 3 for ids in completion_ids]  # 1 for three tokens
 
 
-def test_a_reward_of_one_s_own_sees_tokens_and_is_asked_once(words):
+def test_a_user_s_reward_gets_tokens_and_is_called_once(words):
     from r1_recipes.prompts import FORMATS
     from r1_recipes.rewards.call import score
 

@@ -122,7 +122,10 @@ MISTAKES = [
     ({"max_completion_length": 0}, r"max_completion_length: must be in \[1, inf\)"),
     ({"top_p": 2.0}, r"top_p: must be in \(0, 1\], got 2\."),
     ({"beta": -1.0}, r"beta: must be in \[0, inf\)"),
-    ({"temperature": 0.0}, r"temperature: must be over 0 to train.* Fix: 1\.0"),
+    (
+        {"temperature": 0.0},
+        r"temperature: must be above 0 for training, got 0.* Fix: temperature: 1\.0",
+    ),
     (
         {"num_generations": 1},
         r"num_generations: must be at least 2, got 1,.* Fix: num_generations: 8$",
@@ -483,7 +486,7 @@ def test_files_named_as_libraries_hide_none_of_them(
     )
 
 
-def test_a_python_without_the_libraries_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_python_without_the_libraries_gets_one_line(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "empty"], check=True)
     for module in ("r1_recipes", "r1_recipes.grpo"):
         done = _package(module, python=str(tmp_path / "empty" / "bin" / "python"))
@@ -504,7 +507,7 @@ def test_every_command_is_listed() -> None:
     assert found == set(commands())
 
 
-def test_a_reward_of_one_s_own_is_tried_on_the_rows_of_its_task(sums: Path) -> None:
+def test_a_user_s_reward_is_tested_on_the_rows_of_its_task(sums: Path) -> None:
     from datasets import Dataset
 
     from r1_recipes.prompts import FORMATS

@@ -308,7 +308,9 @@ def test_a_pipeline_trains_generates_judges_and_remembers(tiny, tmp_path, in_pro
     pipeline.run_pipeline(tiny, moved)
     assert in_process == []
     run.write_text(run.read_text().replace('"started": "2', '"started": "3'))
-    with pytest.raises(RecipeError, match=r"data was made before .*first changed"):
+    with pytest.raises(
+        RecipeError, match=r"data holds a run that started from .*first, which changed since"
+    ):
         pipeline.run_pipeline(tiny, moved)
 
 

@@ -100,7 +100,7 @@ def test_what_a_run_leaves_is_an_entry_of_reward_models(
 
 
 @pytest.mark.usefixtures("offline")
-def test_a_stopped_run_goes_on(recipe: Callable[..., str], tmp_path: Path) -> None:
+def test_a_stopped_run_resumes(recipe: Callable[..., str], tmp_path: Path) -> None:
     reward.main([recipe(max_steps=4)])
     reward.main([recipe(max_steps=6)])
     assert [entry["step"] for entry in metrics(tmp_path / "run")] == [1, 2, 3, 4, 5, 6]
@@ -131,7 +131,7 @@ def test_keys_for_questions_are_named(recipe: Callable[..., str]) -> None:
         ({"use_peft": True}, r"use_peft: must be false, got true, .* Fix: unfrozen_parameters"),
         (
             {"mapper": "prompt_solution", "solution_column": "scores"},
-            "dropped: no pair of a chosen and a rejected turn",
+            "dropped: no pair of a chosen and a rejected message",
         ),
         ({"reward_funcs": ["accuracy"]}, "unknown key 'reward_funcs' for reward"),
     ],
@@ -152,14 +152,14 @@ def test_other_commands_say_what_pairs_are_for(
     with pytest.raises(SystemExit):
         sft.main([path])
     assert (
-        "12 dropped: a preference pair, which python -m r1_recipes.reward takes"
+        "12 dropped: a preference pair. Fix: train on it with python -m r1_recipes.reward"
         in capsys.readouterr().err
     )
     with pytest.raises(SystemExit) as ended:
         preflight_main.main([path])
     assert ended.value.code == 1
     assert (
-        "a recipe for python -m r1_recipes.reward, which preflight does not know"
+        "is for python -m r1_recipes.reward, which preflight cannot check"
         in capsys.readouterr().out
     )
 

@@ -146,7 +146,7 @@ def test_loss_on_the_assistant_s_turn_and_its_end_for_questions(
 
 @pytest.mark.parametrize("packing", [False, True])
 @pytest.mark.parametrize("schema", ["messages", "conversations", "prompt", "generated"])
-def test_loss_on_the_last_turn_alone_whatever_holds_the_conversation(
+def test_loss_on_the_last_message_only_for_every_column_of_conversations(
     write_recipe: Callable[..., str], built: Build, tmp_path: Path, packing: bool, schema: str
 ) -> None:
     (_, question), (_, answer) = TALK[:2]
@@ -211,7 +211,7 @@ def test_loss_on_every_token_of_a_chat_if_the_recipe_says_so(
 
 
 @pytest.mark.parametrize("packing", [False, True])
-def test_a_mixture_trains_on_both_kinds_of_turns(
+def test_a_mixture_trains_on_both_types_of_conversations(
     write_recipe: Callable[..., str], built: Build, tmp_path: Path, sums: Path, packing: bool
 ) -> None:
     chats = write_rows(
@@ -430,7 +430,7 @@ def test_calls_need_a_template_that_writes_them_and_the_recipe_s_format(
     with pytest.raises(SystemExit):
         sft.main([write_recipe("sft", dataset_name=path, mapper="auto")])
     assert (
-        "3 dropped: a call of a tool, which the chat template cannot write (first: row 0)"
+        "3 dropped: a tool call, which the chat template cannot write (first: row 0)"
         in capsys.readouterr().err
     )
     recipe = load_recipe(
@@ -516,7 +516,7 @@ def test_the_end_of_the_turn_becomes_the_eos_token_everywhere(
     ]
 
 
-def test_a_model_that_ends_its_turns_already_is_left_alone(
+def test_a_model_with_the_right_eos_token_is_not_changed(
     write_recipe: Callable[..., str], built: Build, tiny_model: Path, tmp_path: Path
 ) -> None:
     from transformers import GenerationConfig
@@ -644,8 +644,8 @@ OPEN_ENDED = (
             {"chat_template": OPEN_ENDED},
             "ends the assistant's turn in '', which does not start with a special token",
         ),
-        ({"eos_token": "<|endoftext|>"}, "ends a turn with, '<|im_end|>', got '<|endoftext|>'"),
-        ({"eos_token": "a"}, "ends a turn with, '<|im_end|>', got 'a'"),
+        ({"eos_token": "<|endoftext|>"}, ", '<|im_end|>', got '<|endoftext|>'"),
+        ({"eos_token": "a"}, ", '<|im_end|>', got 'a'"),
         (
             {"chat_template_path": "templates/chat.jinja"},
             "chat_template_path: is not supported",
@@ -663,7 +663,7 @@ OPEN_ENDED = (
         # Gemma's way: the turn to come is opened with what a turn that is there does not have.
         (
             {"chat_template": CHATML.replace("assistant\\n'", "assistant\\nHm. '")},
-            "ends a prompt in 'Hm. ', and has other tokens there",
+            "ends a prompt in 'Hm. ', but writes other tokens there",
         ),
     ],
 )

@@ -65,7 +65,7 @@ def test_everything_comes_from_the_recipe() -> None:
     assert "--trust-remote-code" not in found and "--revision" not in found
 
 
-def test_overrides_are_those_of_training_and_what_follows_a_dash_goes_to_vllm() -> None:
+def test_overrides_are_those_of_training_and_flags_after_dashes_go_to_vllm() -> None:
     overrides = (
         "--vllm_server_port 9001 --vllm_tensor_parallel_size 4 --model_revision abc --max_steps "
         "3 --trust_remote_code true"

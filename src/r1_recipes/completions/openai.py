@@ -99,10 +99,8 @@ class OpenAIBackend:
     def run(
         self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]
     ) -> None:
-        temperatures, at_once = (
-            temperatures_of(sampling_plans),
-            self._settings.generation_batch_size,
-        )
+        temperatures = temperatures_of(sampling_plans)
+        at_once = self._settings.generation_batch_size
         rows = _Rows(len(temperatures), max(MAX_FAILURES_IN_A_ROW, at_once), self._completion, sink)
         step = max(1, _SLICE * at_once // len(temperatures))
         for begin in range(0, len(requests), step):
@@ -120,11 +118,9 @@ class OpenAIBackend:
         """
         from transformers.utils import get_json_schema
 
-        pairs, seed, seeds = (
-            [(request, sample) for request in requests for sample in samples],
-            self._settings.seed,
-            None,
-        )
+        pairs = [(request, sample) for request in requests for sample in samples]
+        seed = self._settings.seed
+        seeds = None
         if temperature and seed is not None:  # not every server accepts a seed
             seeds = [sample_seed(seed, request.index, sample) for request, sample in pairs]
 

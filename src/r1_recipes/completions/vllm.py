@@ -47,7 +47,7 @@ _LAUNCHER = (
 
 
 class VLLMBackend:
-    """vLLM's engine, one per process.
+    """One engine of vLLM per process.
 
     Every completion is a separate request, so a row is handed over as soon as it is complete.
     """
@@ -80,11 +80,9 @@ class VLLMBackend:
 
         model, settings = recipe.model, recipe.training
         self._settings, self._tokenizer = settings, tokenizer
-        size, length, on_cpu = (
-            dimensions(recipe),
-            settings.vllm_max_model_length,
-            current_platform.is_cpu(),
-        )
+        size = dimensions(recipe)
+        length = settings.vllm_max_model_length
+        on_cpu = current_platform.is_cpu()
         if length is None and prompts is not None and size is not None:
             length = self._longest(prompts, size.window)
         if not on_cpu and size is not None:
@@ -149,11 +147,9 @@ class VLLMBackend:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
-        settings, engine, limit = (
-            self._settings,
-            self._llm.llm_engine,
-            self._llm.model_config.max_model_len,
-        )
+        settings = self._settings
+        engine = self._llm.llm_engine
+        limit = self._llm.model_config.max_model_len
         temperatures = temperatures_of(sampling_plans)
         shared = {
             "top_p": settings.top_p,
@@ -214,10 +210,8 @@ def _gpus_of_this_process(parallel: int, where: str) -> Iterator[None]:
         return
     import torch
 
-    start, visible_devices = (
-        int(os.environ.get("LOCAL_RANK", 0)) * parallel,
-        os.environ.get("CUDA_VISIBLE_DEVICES"),
-    )
+    start = int(os.environ.get("LOCAL_RANK", 0)) * parallel
+    visible_devices = os.environ.get("CUDA_VISIBLE_DEVICES")
     devices = (
         visible_devices.split(",")
         if visible_devices

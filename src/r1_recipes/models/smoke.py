@@ -1,4 +1,4 @@
-"""``--smoke``: run one step of a recipe on a few rows with a tiny random model.
+"""Run one step of a recipe on a few rows with a tiny random model, for ``--smoke``.
 
 It proves that the keys fit together.
 """
@@ -150,10 +150,8 @@ def _examples(args: RecipeArguments, method: str, part: dict[str, Any]) -> Any:
         few = {split: {"size": 4, "seed": 0} for split in ("train", "test")}
         return load_rows(source, "train", task_config=(args.task_config or {}) | few)
     if is_local(source):
-        split, config = (
-            part.get("split") or args.dataset_train_split,
-            part.get("config") or args.dataset_config,
-        )
+        split = part.get("split") or args.dataset_train_split
+        config = part.get("config") or args.dataset_config
         rows = load_rows(source, split, config=config)
         short = sorted(range(min(_FIRST_ROWS, len(rows))), key=lambda index: len(str(rows[index])))[
             :_LOCAL_ROWS

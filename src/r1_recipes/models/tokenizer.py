@@ -234,11 +234,9 @@ def _check_generation_prompt(
     recipe: Recipe, tokenizer: PreTrainedTokenizerBase, fmt: ResponseFormat
 ) -> None:
     """Refuse a generation prompt that an answer in the format cannot follow."""
-    tags, turn, model = (
-        fmt.reasoning_tags,
-        generation_prompt(tokenizer),
-        recipe.model.model_name_or_path,
-    )
+    tags = fmt.reasoning_tags
+    turn = generation_prompt(tokenizer)
+    model = recipe.model.model_name_or_path
     if tags and tags[1] in turn and not leaves_open(turn, tags) and not fmt.parse("").reasoning:
         switch = (
             "chat_template_kwargs: {enable_thinking: true}"

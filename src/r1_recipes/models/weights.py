@@ -22,9 +22,9 @@ def model_path(
         try:
             return str(extras.load(embedded[name])())
         except OSError as error:
-            problem = f"cannot be written to the cache: {error.strerror} ({error.filename})"
             raise RecipeError(
-                f"{key}: {name}: {problem}. Fix: XDG_CACHE_HOME=FOLDER, a folder that you may write"
+                f"{key}: {name}: cannot be written to the cache: {error.strerror} "
+                f"({error.filename}). Fix: XDG_CACHE_HOME=FOLDER, a folder that you may write"
             ) from error
     if Path(name).exists():
         return name
@@ -79,13 +79,10 @@ def _check_hub(name: str, revision: str | None, key: str) -> None:
         if not cached and not constants.HF_HUB_OFFLINE:
             get_session().head(constants.ENDPOINT, timeout=10)
     except httpx.HTTPError as error:
-        problem = (
-            f"{key}: {name!r} is not on this machine, and {constants.ENDPOINT} does not answer "
-            f"({first_line(error)[:-1]})"
-        )
         raise RecipeError(
-            f"{problem}. Fix: a local folder, HF_ENDPOINT=URL of a mirror, or "
-            f"embedded:SmolLM2-135M-Instruct"
+            f"{key}: {name!r} is not on this machine, and {constants.ENDPOINT} does not answer "
+            f"({first_line(error)[:-1]}). Fix: a local folder, HF_ENDPOINT=URL of a mirror, or "
+            "embedded:SmolLM2-135M-Instruct"
         ) from error
     except ValueError:  # not a valid hub id: loading reports it without a request
         return
@@ -100,13 +97,9 @@ def cannot_load(name: str, error: Exception) -> RecipeError:
         str(file) for file in sorted(Path(name).glob("*")) if not os.access(file, os.R_OK)
     ]
     if unreadable:
-        cause, fix = (
-            f"{unreadable[0]}: Permission denied",
-            f"ask its owner to run chmod -R a+rX {name}, or use your own copy",
-        )
+        cause = f"{unreadable[0]}: Permission denied"
+        fix = f"ask its owner to run chmod -R a+rX {name}, or use your own copy"
     else:
-        cause, fix = (
-            first_line(error)[:-1],
-            "a folder with a complete model (config.json, weights, tokenizer), or another id",
-        )
+        cause = first_line(error)[:-1]
+        fix = "a folder with a complete model (config.json, weights, tokenizer), or another id"
     return RecipeError(f"model_name_or_path: {name!r} cannot be loaded ({cause}). Fix: {fix}")

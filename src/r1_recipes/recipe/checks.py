@@ -81,10 +81,8 @@ def check_batch(path: Path, value: Callable[[str], Any], world_size: int) -> Non
             f"(per_device_train_batch_size {device} x {world_size} processes) "
             f"and of num_generations {group}, got {batch}. Fix: {', or '.join(fixes)}"
         )
-    eval_group, eval_device = (
-        value("num_generations_eval") or group,
-        value("per_device_eval_batch_size"),
-    )
+    eval_group = value("num_generations_eval") or group
+    eval_device = value("per_device_eval_batch_size")
     if value("eval_strategy") != "no" and eval_device * world_size % eval_group:
         multiple = eval_group // math.gcd(eval_group, world_size)
         raise BatchError(

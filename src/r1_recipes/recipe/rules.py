@@ -208,8 +208,10 @@ def rewards_differ(recipe: Recipe) -> None:
     """Refuse a reward that is listed twice."""
     names = recipe.script.reward_funcs
     if len(set(names)) < len(names):
-        fix = "list it once and give it reward_weights 2.0"
-        raise RecipeError(f"reward_funcs: lists a reward twice, got {names}. Fix: {fix}")
+        raise RecipeError(
+            f"reward_funcs: lists a reward twice, got {names}. Fix: list it once and give it "
+            "reward_weights 2.0"
+        )
 
 
 def weights_are_numbers(recipe: GRPORecipe | GenerateRecipe) -> None:
@@ -289,32 +291,30 @@ def curriculum_is_evaluated(recipe: GRPORecipe) -> None:
         or training.load_best_model_at_end
         or training.save_strategy == "best"
     ):
-        got = f"and no best checkpoint, got {training.eval_strategy.value}"
-        raise RecipeError(f"curriculum: needs eval_strategy: steps {got}")
+        raise RecipeError(
+            "curriculum: needs eval_strategy: steps and no best checkpoint, got "
+            f"{training.eval_strategy.value}"
+        )
 
 
 def dynamic_sampling_is_bounded(recipe: GRPORecipe) -> None:
-    """Refuse rounds that replace nothing, a reward that the recipe lacks, and a curriculum, which
-    chooses the rows itself.
-    """
+    """Refuse rounds without effect, an unknown reward, and a curriculum, which chooses rows too."""
     script = recipe.script
-    settings = script.dynamic_sampling
+    settings, keys = script.dynamic_sampling, ("max_rounds", "reward")
     if settings is None:
         return
     for key in settings:
-        if key not in ("max_rounds", "reward"):
-            raise RecipeError(
-                "dynamic_sampling: " + unknown_name("key", key, ("max_rounds", "reward"))
-            )
+        if key not in keys:
+            raise RecipeError("dynamic_sampling: " + unknown_name("key", key, keys))
     rounds, reward = settings.get("max_rounds"), settings.get("reward")
     usable = type(rounds) is int and rounds >= 2
     require(usable, "dynamic_sampling: max_rounds", "a whole number of at least 2", rounds)
-    known = reward is None or reward in script.reward_funcs
-    require(known, "dynamic_sampling: reward", f"one of {script.reward_funcs}", reward)
+    usable = reward is None or reward in script.reward_funcs
+    require(usable, "dynamic_sampling: reward", f"one of {script.reward_funcs}", reward)
     if script.curriculum is not None:
         raise RecipeError(
             "dynamic_sampling: cannot be combined with curriculum, because both choose the rows. "
-            "Fix: leave one of them out"
+            "Fix: remove one of them"
         )
 
 

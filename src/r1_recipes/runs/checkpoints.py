@@ -139,11 +139,9 @@ def _check_settings(recipe: Recipe, output_dir: Path, checkpoint: Path, new_run:
 
     Warn about changed keys that the remaining steps use.
     """
-    before, now, changed = (
-        run_dir.recorded_settings(output_dir),
-        recipe.settings,
-        run_dir.changed_settings(recipe, output_dir),
-    )
+    before = run_dir.recorded_settings(output_dir)
+    now = recipe.settings
+    changed = run_dir.changed_settings(recipe, output_dir)
     if conflicts := resume.held_by_checkpoint(changed, before, now):
         parts = ", ".join(
             f"{key}: {before.get(key)!r} then, {now.get(key)!r} now ({subject})"
@@ -175,10 +173,8 @@ def _check_sources(recipe: Recipe, output_dir: Path, new_run: str) -> None:
     changed = sources.changed(run_dir.last_made_from(output_dir), sources.digests(recipe.settings))
     if not changed:
         return
-    problem, fix = (
-        f"{', '.join(changed)} changed since the last start of this run",
-        f"undo the change, or {new_run}",
-    )
+    problem = f"{', '.join(changed)} changed since the last start of this run"
+    fix = f"undo the change, or {new_run}"
     if all(place.startswith(sources.CODE) for place in changed):
         # Accept it only from the command line. In a recipe it would switch off this check forever.
         if (
@@ -197,10 +193,8 @@ def _check_batch(recipe: Recipe, output_dir: Path, checkpoint: Path, new_run: st
     Transformers finds its position in the data by counting steps.
     """
     made_by = len(list(checkpoint.glob("rng_state_*.pth"))) or 1  # one file per process
-    before, now = (
-        _batch(run_dir.recorded_settings(output_dir), made_by),
-        _batch(recipe.settings, processes.world_size()),
-    )
+    before = _batch(run_dir.recorded_settings(output_dir), made_by)
+    now = _batch(recipe.settings, processes.world_size())
     if before != now:
         raise RecipeError(
             f"output_dir {output_dir}: cannot resume with a different batch (checkpoint: {before}; "

@@ -63,7 +63,7 @@ class Run:
     resume_from: Path | None = None  # a checkpoint; None: a fresh start
     stop_requested: bool = False  # a signal asked to stop after the current step
     # Restores the state at the end of the last complete step.
-    set_back: Callable[[], None] | None = None
+    restore_state: Callable[[], None] | None = None
 
 
 def check_place(recipe: Recipe, output_dir: Path) -> None:
@@ -71,10 +71,8 @@ def check_place(recipe: Recipe, output_dir: Path) -> None:
 
     That is a file, a broken link, or a folder with other files of the user.
     """
-    where, fix = (
-        f"{recipe.path}: output_dir: {output_dir}",
-        f"Fix: --output_dir outputs/{recipe.name}",
-    )
+    where = f"{recipe.path}: output_dir: {output_dir}"
+    fix = f"Fix: --output_dir outputs/{recipe.name}"
     if output_dir.is_symlink() and not output_dir.exists():
         raise RecipeError(
             f"{where} is a link to {os.readlink(output_dir)}, which does not exist. Fix: "
@@ -119,10 +117,8 @@ def check(recipe: Recipe, output_dir: Path) -> None:
     """
     if not holds_steps(output_dir):
         return
-    where, remedy = (
-        f"output_dir {output_dir}",
-        f"Fix: choose another --output_dir, or delete {output_dir}",
-    )
+    where = f"output_dir {output_dir}"
+    remedy = f"Fix: choose another --output_dir, or delete {output_dir}"
     if recipe.script.smoke:
         raise RecipeError(f"{where} holds a run, but smoke: true needs an empty folder. {remedy}")
     if not (output_dir / RUN_FILE).is_file():
@@ -130,11 +126,9 @@ def check(recipe: Recipe, output_dir: Path) -> None:
             f"{where} holds steps or checkpoints of a run without {RUN_FILE}. {remedy}"
         )
     entry = _read(output_dir)
-    name, method, finished = (
-        entry.get("recipe"),
-        entry.get("method"),
-        "finished " if entry.get("finished") else "",
-    )
+    name = entry.get("recipe")
+    method = entry.get("method")
+    finished = "finished " if entry.get("finished") else ""
     message_start = f"{where} already holds a {finished}{method} run of recipe {name!r}"
     if (name, method) != (recipe.name, recipe.method):
         raise RecipeError(
@@ -184,11 +178,9 @@ def _identity_changes(changed: Sequence[str], recipe: Recipe, output_dir: Path) 
     keys = [key for key in changed if resume.key_class(key) == "another run"]
     if not keys:
         return []
-    before, then, now = (
-        recorded_settings(output_dir),
-        last_made_from(output_dir),
-        sources.digests(recipe.settings),
-    )
+    before = recorded_settings(output_dir)
+    then = last_made_from(output_dir)
+    now = sources.digests(recipe.settings)
     return [
         key
         for key in keys

@@ -1,1 +1,1 @@
-"""A training run, from recipe to saved model."""
+"""Train a run, from recipe to saved model."""

@@ -1,5 +1,6 @@
-"""Trainer callbacks of every run, and its stop on a signal. Heavy: imports Transformers, and so
-torch.
+"""Trainer callbacks of every run, and stopping on a signal.
+
+This module is heavy: it imports Transformers, and so torch.
 """
 
 import contextlib
@@ -32,12 +33,12 @@ from r1_recipes.training.trainer import RowOrder
 
 logger = logging.getLogger(__name__)
 
-# Accelerate names a CPU "cpu:0" if there are several processes, a place that torch.load must be
-# told of to resume there.
+# With several processes, Accelerate names the CPU "cpu:0". torch.load must know this device to
+# resume on it.
 torch.serialization.register_package(
     1, lambda storage: None, lambda storage, place: storage if place == "cpu:0" else None
 )
-# Columns of the table after step, reward and its parts, by metric.
+# Metrics and their columns in the table, after step, reward and the parts of the reward.
 _COLUMNS = {
     "loss": "loss",
     "mean_token_accuracy": "token acc",
@@ -53,19 +54,21 @@ _COLUMNS = {
     "step_time": "s/step",
     "eta": "ETA",
 }
-# Left out first where a terminal is narrow, before rewards.
-_SPARE = ("grad_norm", "tools/call_frequency", "frac_reward_zero_std", "kl", "entropy")
-# A launcher forwards the Ctrl-C that its workers have already had from the terminal.
+# In a narrow terminal these columns are dropped first, before rewards.
+_OPTIONAL = ("grad_norm", "tools/call_frequency", "frac_reward_zero_std", "kl", "entropy")
+# A launcher forwards a Ctrl-C to workers that already got it from the terminal. Signals within this
+# time count as one.
 _SAME_REQUEST_SECONDS = 2.0
 
 
 class AllStepsTrained(Exception):
-    """The checkpoint that a run goes on from has all its steps."""
+    """Raised when the checkpoint that a run resumes from already has all steps."""
 
 
 class Records(TrainerCallback):
-    """Append log entries to ``metrics.jsonl``, first dropping what a resumed run makes again;
-    refresh ``report.html`` with every save.
+    """Append log entries to ``metrics.jsonl``, and refresh ``report.html`` with every save.
+
+    When a run resumes, entries after its checkpoint are removed first.
     """
 
     def __init__(self, output_dir: Path) -> None:
@@ -79,7 +82,7 @@ class Records(TrainerCallback):
         with open_unlinked(self._path, "r", encoding="utf-8") as source:
             lines = source.read().splitlines()
         for line in lines:
-            # The last line may be cut, if the machine went down while it was written.
+            # The last line may be incomplete, if the machine went down while it was written.
             with contextlib.suppress(ValueError, KeyError):
                 if step and json.loads(line)["step"] <= step:
                     kept += line + "\n"
@@ -105,21 +108,22 @@ class Records(TrainerCallback):
 
 
 class StopAndSave(TrainerCallback):
-    """End training with a checkpoint when a stop was requested, and at once if the checkpoint has
-    all steps already.
+    """End training with a checkpoint when a stop was requested.
+
+    End it at once if the checkpoint already has all steps.
     """
 
     def __init__(self, run: Run) -> None:
         self._run = run
 
     def on_step_begin(self, args, state, control, **kwargs) -> None:
-        # Transformers looks for the last step only after one more.
+        # Transformers checks for the last step only after another step.
         if state.global_step >= state.max_steps:
             raise AllStepsTrained
 
     def on_step_end(self, args, state, control, **kwargs):
-        self._run.set_back = _setting_back(state)
-        # Ranks get the signal at different moments; one that stopped alone would hang the others.
+        self._run.restore_state = _state_restorer(state)
+        # Ranks get the signal at different moments. If only one stopped, the others would hang.
         if any(processes.gather([self._run.stop_requested])):
             self._run.stop_requested = True
             control.should_training_stop = True
@@ -127,30 +131,29 @@ class StopAndSave(TrainerCallback):
         return control
 
 
-def _setting_back(state: Any) -> Callable[[], None]:
-    """Return what sets back to now what a step that fails has used: the random generators, and the
-    count of tokens.
-    """
+def _state_restorer(state: Any) -> Callable[[], None]:
+    """Return a function that restores today's random states and token count after a failed step."""
     tokens, python, states = state.num_input_tokens_seen, random.getstate(), random_states()
 
-    def set_back() -> None:
+    def restore_state() -> None:
         state.num_input_tokens_seen = tokens
         random.setstate(python)
         set_random_states(states)
 
-    return set_back
+    return restore_state
 
 
 def save_last_step(run: Run, trainer: Any) -> bool:
-    """Save a checkpoint of the last whole step unless there is one; return whether there is one
-    now. All ranks must call it.
+    """Save a checkpoint of the last complete step if it is missing.
+
+    Return whether it exists now. All ranks must call it.
     """
     args, step = trainer.args, trainer.state.global_step
     if not step or args.save_strategy == "no":
         return False
     if not processes.first(lambda: (run.output_dir / f"checkpoint-{step}").is_dir()):
-        if run.set_back:
-            run.set_back()  # the step that failed is done again
+        if run.restore_state:
+            run.restore_state()  # the failed step is repeated
         trainer._save_checkpoint(trainer.model, trial=None)
         trainer.callback_handler.on_save(args, trainer.state, trainer.control)
     return True
@@ -158,40 +161,40 @@ def save_last_step(run: Run, trainer: Any) -> bool:
 
 @contextlib.contextmanager
 def stop_on_signal(run: Run) -> Iterator[None]:
-    """Set ``run.stop_requested`` on the first SIGINT, SIGTERM or SIGHUP; raise KeyboardInterrupt on
-    the second.
+    """Set ``run.stop_requested`` on the first SIGINT, SIGTERM or SIGHUP.
+
+    Raise KeyboardInterrupt on the second.
     """
     promise = (
         "with a checkpoint"
         if run.recipe.training.save_strategy != "no"
-        else "without a checkpoint, since save_strategy is 'no'"
+        else "without a checkpoint, because save_strategy is 'no'"
     )
-    asked = None
+    requested_at = None
 
     def request(number: int, frame: Any) -> None:
-        nonlocal asked
-        if asked is not None:
-            if time.monotonic() - asked < _SAME_REQUEST_SECONDS:
+        nonlocal requested_at
+        if requested_at is not None:
+            if time.monotonic() - requested_at < _SAME_REQUEST_SECONDS:
                 return
             raise KeyboardInterrupt
-        asked = time.monotonic()
+        requested_at = time.monotonic()
         run.stop_requested = True
         if processes.is_main_process():
-            # Not through sys.stderr: the signal may have interrupted a write to it.
-            os.write(
-                2, f"\nstopping after this step, {promise}; once more to stop at once\n".encode()
-            )
+            # Do not use sys.stderr: the signal may have interrupted a write to it.
+            line = f"\nstopping after this step, {promise}. Repeat the signal to stop at once\n"
+            os.write(2, line.encode())
 
     with processes.handled_by(request):
         yield
 
 
 class Manifests(TrainerCallback):
-    """Write a manifest into each checkpoint when all ranks have saved, then delete the oldest over
-    ``save_total_limit``.
+    """Write a manifest into each checkpoint when all ranks have saved it. Then delete old
+    checkpoints.
 
-    Transformers would delete by the folders' times and before the manifest exists; after a clock
-    was set back, the newest one.
+    Transformers would delete by the folders' times and before the manifest exists. After a clock
+    change it would delete the newest checkpoint.
     """
 
     limit: int | None = None
@@ -207,7 +210,7 @@ class Manifests(TrainerCallback):
 
 
 class ServedTemplate(TrainerCallback):
-    """Save checkpoints with the chat template that adds what prompts open with."""
+    """Save checkpoints with the chat template that adds the start of training prompts."""
 
     def __init__(self, opening: dict[str, Any]) -> None:
         self._opening = opening
@@ -223,8 +226,9 @@ class ServedTemplate(TrainerCallback):
 
 
 class Progress(ProgressCallback):
-    """Print a row of an aligned table per log entry, on a terminal above a bar; ``metrics.jsonl``
-    has every metric.
+    """Print an aligned table with a row per log entry, on a terminal above a progress bar.
+
+    ``metrics.jsonl`` has every metric.
     """
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
@@ -254,11 +258,11 @@ class Progress(ProgressCallback):
 
 
 def table_row(seen: dict[str, Any], values: dict[str, Any], width: int) -> tuple[str, str]:
-    """Return header and row: ``values`` in the columns of what was ``seen`` in a run, as many as
+    """Return header and row: ``values`` in the columns of the metrics ``seen`` so far, as many as
     fit.
     """
     parts = {key: key.split("/")[1] for key in seen if re.fullmatch(r"rewards/[^/]+/mean", key)}
-    # language_consistency: lang_cons
+    # Shorten long names: language_consistency becomes lang_cons.
     parts = {
         key: name if len(name) < 10 else re.sub(r"([^_]{4})[^_]+", r"\1", name)[:9]
         for key, name in parts.items()
@@ -271,7 +275,7 @@ def table_row(seen: dict[str, Any], values: dict[str, Any], width: int) -> tuple
         for key, name in names.items()
         if key in seen
     }
-    for key in (*_SPARE, *reversed(parts)):
+    for key in (*_OPTIONAL, *reversed(parts)):
         if sum(sizes.values()) > width:
             sizes.pop(key, None)
     header = "".join(names[key].rjust(size) for key, size in sizes.items())
@@ -279,11 +283,10 @@ def table_row(seen: dict[str, Any], values: dict[str, Any], width: int) -> tuple
 
 
 def _cell(value: Any) -> str:
-    """Return a number in at most 6 characters, and a text as it is."""
+    """Return a number in at most 6 characters, or a text unchanged."""
     try:
-        number = float(
-            "nan" if value is None else value
-        )  # TRL's mean of nothing; Transformers writes some numbers as text
+        # TRL logs None for a mean without values, and Transformers writes some numbers as text.
+        number = float("nan" if value is None else value)
     except ValueError:
         return value
     if abs(number) >= 10:
@@ -292,8 +295,9 @@ def _cell(value: Any) -> str:
 
 
 def callbacks(run: Run, opening: dict[str, Any]) -> list[TrainerCallback]:
-    """Return the callbacks of a run, in the order in which they must be called: the manifest lists
-    what others saved, the page is last.
+    """Return a run's callbacks in calling order.
+
+    The manifest comes after everything that saves files. The report page comes last.
     """
     return [
         StopAndSave(run),

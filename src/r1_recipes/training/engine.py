@@ -1,7 +1,6 @@
-"""TRL's vLLM engine as recipes need it: adapters sent without touching the base, a bounded batch,
-the recipe's seed.
+"""TRL's vLLM engine with three changes: exact merged adapters, a bounded batch, the recipe's seed.
 
-Heavy: imports TRL, and so torch.
+This module is heavy: it imports TRL, and so torch.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from trl.generation.vllm_generation import VLLMGeneration
 
 from r1_recipes.common.errors import RecipeError
 
-# TRL asks for a whole generation batch at once, and fixes vLLM's tokens a pass at 4,096, which must
-# not be fewer than the sequences. vLLM queues what is above.
+# TRL requests a whole generation batch at once, and fixes vLLM's tokens per pass at 4,096, which
+# must not be fewer than the sequences. vLLM queues further sequences.
 MAX_SEQUENCES = 1024
 
 
@@ -36,23 +35,24 @@ class Engine(VLLMGeneration):
     def _init_vllm(self) -> None:
         if is_peft_model(self.model) and self._dist.fsdp_version == 1:
             raise RecipeError(
-                "use_peft: adapters of FSDP 1 cannot be sent to vLLM. Fix: accelerate's "
-                "fsdp_version: 2"
+                "use_peft: TRL cannot send adapters of FSDP 1 to vLLM. Fix: fsdp_version: 2 in the "
+                "accelerate config"
             )
         super()._init_vllm()
         if self.mode == "colocate":
-            # vLLM draws from NumPy's and torch's global generators of this process, and has just
-            # set them (and Python's) to the number of its group of ranks: every recipe's seed would
-            # sample the same stream. All ranks of a group must draw alike.
+            # vLLM samples with this process's global generators of NumPy and torch. It has just
+            # seeded them with the number of its group of ranks, so all recipe seeds would give the
+            # same samples. All ranks of a group must have the same seed.
             groups = self.accelerator.num_processes // self.tensor_parallel_size
             group = self.accelerator.process_index // self.tensor_parallel_size
             set_seed((self._seed * groups + group) % 2**32)
 
     def generate(self, *arguments, **options):
-        """Generate; all ranks of a tensor-parallel group draw from the generators of its first,
-        however they have come apart since.
+        """Generate completions.
 
-        A run that goes on restores those of each rank, and a reward may have drawn from NumPy's.
+        All ranks of a tensor-parallel group use the random state of its first rank. Their states
+        may differ, because a resumed run restores each rank's state and a reward may use NumPy's
+        generator.
         """
         if self.mode == "colocate" and self.tensor_parallel_size > 1:
             states = random_states()
@@ -61,10 +61,10 @@ class Engine(VLLMGeneration):
         return super().generate(*arguments, **options)
 
     def _iter_named_params(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield what vLLM is sent; a layer with adapters is merged in a copy, since bf16 does not
-        survive TRL's merge and unmerge.
+        """Yield the parameters that vLLM is sent.
 
-        See https://github.com/huggingface/trl/issues/6688.
+        A layer with adapters is merged in a copy, because TRL's merge and unmerge would change bf16
+        weights (https://github.com/huggingface/trl/issues/6688).
         """
         if not is_peft_model(self.model):
             yield from super()._iter_named_params()
@@ -80,8 +80,8 @@ class Engine(VLLMGeneration):
                 yield name, weight if layer is None else self._merged(layer, weight)
         if layers:
             raise RecipeError(
-                f"lora_target_modules: vLLM cannot be sent {', '.join(layers)}, whose weight "
-                f"is tied to another layer's. Fix: leave it out"
+                f"lora_target_modules: TRL cannot send {', '.join(layers)} to vLLM, because its "
+                f"weight is tied to another layer's. Fix: remove it from lora_target_modules"
             )
 
     def _sent_name(self, module: str) -> str:
@@ -93,13 +93,14 @@ class Engine(VLLMGeneration):
         )
 
     def _merged(self, layer: Any, weight: torch.Tensor) -> torch.Tensor:
-        """Return a layer's whole ``weight`` with its active adapters, added up in fp32; the layer
-        keeps its own parameters.
+        """Return a layer's full ``weight`` with its active adapters, added in fp32.
+
+        The layer keeps its own parameters.
         """
         base = layer.get_base_layer().weight
-        kept = [(module, dict(module._parameters)) for module in layer.modules()]
+        saved = [(module, dict(module._parameters)) for module in layer.modules()]
         try:
-            for module, parameters in kept:
+            for module, parameters in saved:
                 for name, parameter in parameters.items():
                     if parameter is not None:
                         data = weight if parameter is base else self._whole(parameter.data)
@@ -110,19 +111,17 @@ class Engine(VLLMGeneration):
             return layer.get_base_layer().weight.data.to(weight.dtype)
         finally:
             layer.merged_adapters.clear()
-            for module, parameters in kept:
+            for module, parameters in saved:
                 module._parameters.update(parameters)
 
     def _whole(self, piece: Any) -> torch.Tensor:
-        """Gather a tensor that FSDP 2 has divided, maybe on the CPU."""
+        """Return the full tensor of a piece that FSDP 2 has sharded, maybe on the CPU."""
         piece = piece.to(self.accelerator.device)
         return piece.full_tensor() if hasattr(piece, "full_tensor") else piece
 
 
 def random_states() -> list[Any]:
-    """Return the states of the generators of NumPy, torch and this process's GPU (``None`` without
-    one).
-    """
+    """Return the generator states of NumPy, torch and this process's GPU (``None`` without one)."""
     return [
         numpy.random.get_state(),
         torch.get_rng_state(),
@@ -131,7 +130,7 @@ def random_states() -> list[Any]:
 
 
 def set_random_states(states: list[Any]) -> None:
-    """Set the generators to what :func:`random_states` returned."""
+    """Set the generators to states that :func:`random_states` returned."""
     numbers, tensors, device = states
     numpy.random.set_state(numbers)
     torch.set_rng_state(tensors)
@@ -141,8 +140,9 @@ def set_random_states(states: list[Any]) -> None:
 
 @contextlib.contextmanager
 def _without_merging(model: Any) -> Iterator[None]:
-    """Let TRL go through the parameters of a PEFT model, whose own ``merge_adapter`` is that of the
-    model inside.
+    """Let TRL iterate over a PEFT model's parameters without merging the adapters.
+
+    TRL would call ``merge_adapter``, which PEFT forwards to the inner model.
     """
     model.merge_adapter = model.unmerge_adapter = lambda: None
     try:
@@ -153,7 +153,7 @@ def _without_merging(model: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def engine_of(trainer: type, seed: int) -> Iterator[None]:
-    """Let a trainer of TRL's that is built meanwhile make our engine."""
+    """Make a TRL trainer that is built in this block use :class:`Engine`."""
     with contextlib.ExitStack() as stack:
         for module in {sys.modules[base.__module__] for base in trainer.__mro__}:
             if hasattr(module, "VLLMGeneration"):
@@ -165,7 +165,7 @@ def engine_of(trainer: type, seed: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def attributes_set(owner: object, **values: Any) -> Iterator[None]:
-    """Give an object or a module these attributes within the block, and then those that it had."""
+    """Set attributes of an object or module in this block, and restore them afterwards."""
     before = {name: getattr(owner, name) for name in values}
     vars(owner).update(values)
     try:

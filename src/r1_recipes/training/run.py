@@ -1,6 +1,4 @@
-"""A training run on one screen: recipe, checks, run folder, tokenizer, rows, trainer,
-train, save.
-"""
+"""The sequence of a training run: recipe, checks, folder, tokenizer, rows, trainer, train, save."""
 
 from __future__ import annotations
 
@@ -22,6 +20,7 @@ from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.prompts.served_template import prompt_prefix
 from r1_recipes.recipe import Recipe
 from r1_recipes.recipe.types import namespace_value
+from r1_recipes.runs.resume import CLASSES
 from r1_recipes.runs.run_dir import Run
 from r1_recipes.training import weights
 from r1_recipes.training.start import Splits, load_splits, nothing_held_out, start
@@ -31,15 +30,22 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Gets the keyword arguments that all TRL trainers take.
+# Keys that an evaluation does not read.
+_TRAINING_KEYS = {
+    key
+    for key, (_, subject) in CLASSES.items()
+    if subject in ("rate and length", "loss", "saving and logs", "batch")
+}
+# Called with the keyword arguments that all TRL trainers take.
 BuildTrainer = Callable[
     [Recipe, ResponseFormat, "PreTrainedTokenizerBase", dict[str, Any]], "Trainer"
 ]
 
 
 def run_recipe(argv: Sequence[str] | None, method: str, build_trainer: BuildTrainer) -> None:
-    """Train as a recipe says; exit with 2 if the recipe or its data cannot be used, with 130 if the
-    run was stopped.
+    """Train a recipe.
+
+    Exit with 2 if the recipe or its data is unusable, with 130 if the run was interrupted.
     """
     with reported_errors():
         run = start(argv, method)
@@ -57,14 +63,14 @@ def run_recipe(argv: Sequence[str] | None, method: str, build_trainer: BuildTrai
             train(run, trainer)
             weights.save(run, trainer, opening)
         except Exception as error:
-            if fault := disk_problem(error, run.output_dir):
+            if problem := disk_problem(error, run.output_dir):
                 raise RecipeError(
-                    f"output_dir {run.output_dir}: {fault}. Fix: make room; the same command "
-                    f"goes on from the newest whole checkpoint, "
+                    f"output_dir {run.output_dir}: {problem}. Fix: free some disk space, then run "
+                    "the same command. It resumes from the newest intact checkpoint, "
                     "or starts again if there is none"
                 ) from error
             raise
-        finally:  # finished, stopped or failed: that is when somebody looks
+        finally:  # write the page after success, interruption or failure
             if (
                 processes.is_main_process()
                 and run.output_dir.is_dir()
@@ -78,16 +84,15 @@ def run_recipe(argv: Sequence[str] | None, method: str, build_trainer: BuildTrai
 
 
 def _say_next(run: Run) -> None:
-    """Log what to type now: compare the model with the one before, ask it something, open
-    the page.
-    """
+    """Log the next commands: compare the model with its base, ask it a question, open the page."""
     recipe, model, argv = run.recipe, typed(str(run.output_dir)), run.argv
     script, method = recipe.script, recipe.method
     if script.smoke or "R1_RECIPES_STAGE" in os.environ:
         return
     if nothing_held_out(recipe, 1):
         argv = [*argv, "--dataset_test_split", script.dataset_train_split]
-    evaluate = f"python -m r1_recipes.evaluate {' '.join(map(typed, argv))} --model"
+    words = " ".join(map(typed, _without_training_keys(argv)))
+    evaluate = f"python -m r1_recipes.evaluate {words} --model"
     commands = _comparison(recipe, evaluate, model) if method == "grpo" else []
     if method != "reward" and not script.environment:
         commands.append(f"{evaluate} {model} --ask 'a question'")
@@ -97,9 +102,21 @@ def _say_next(run: Run) -> None:
     logger.info("next:\n  %s", "\n  ".join(commands))
 
 
+def _without_training_keys(argv: Sequence[str]) -> list[str]:
+    """Return a command line without overrides that only training reads."""
+    kept, keeps = [], True
+    for word in argv:
+        if word.startswith("--"):
+            keeps = word[2:].partition("=")[0].replace("-", "_") not in _TRAINING_KEYS
+        if keeps or word.endswith(".yaml"):  # the recipe may come last
+            kept.append(word)
+    return kept
+
+
 def _comparison(recipe: Recipe, evaluate: str, model: str) -> list[str]:
-    """Return the commands that judge the model and the one before; by vLLM where that and a GPU are
-    there, many times faster.
+    """Return the commands that evaluate the model and its base.
+
+    They use vLLM if it and a GPU are available, because it is many times faster.
     """
     import torch  # heavy
 
@@ -110,10 +127,10 @@ def _comparison(recipe: Recipe, evaluate: str, model: str) -> list[str]:
         and importlib.util.find_spec("vllm")
     ):
         backend = "--backend vllm "
-        if recipe.model.use_peft:  # it loads no adapters by themselves
+        if recipe.model.use_peft:  # vLLM cannot load adapters without their base model
             trained = f"{model}/merged"
             commands.append(f"python -m r1_recipes.adapters {model}")
-    # The page shows what is in that folder.
+    # The report page shows the results in this folder.
     return [
         *commands,
         f"{evaluate} {recipe.model.model_name_or_path} --model {trained} {backend}--output "
@@ -141,12 +158,12 @@ def trainer_arguments(
 
 
 def train(run: Run, trainer: Trainer) -> None:
-    """Train, or resume; exit with 130, after a checkpoint, if the run was asked to stop."""
+    """Train or resume. Exit with 130, after a checkpoint, if the run was asked to stop."""
     from r1_recipes.training import callbacks  # heavy
     from r1_recipes.training.resume import TodaysSettings, pass_over_tied_weights  # heavy
 
     if not trainer.args.disable_tqdm:
-        trainer.remove_callback(callbacks.ProgressCallback)  # prints every metric
+        trainer.remove_callback(callbacks.ProgressCallback)  # it prints every metric
         trainer.add_callback(callbacks.Progress)
     if run.resume_from:
         logger.info("resuming from %s", run.resume_from)
@@ -159,22 +176,22 @@ def train(run: Run, trainer: Trainer) -> None:
         again = "starts again"
         if callbacks.save_last_step(run, trainer):
             again = (
-                "goes on from there (where you changed your own code: with "
+                "resumes from there (if you changed your own code, add "
                 "--resume_from_checkpoint true)"
             )
         raise RecipeError(
-            f"{error}: stopped after step {trainer.state.global_step}; once it is mended, "
-            f"the same command {again}"
+            f"{error}: stopped after step {trainer.state.global_step}. Fix: correct the problem. "
+            f"Then the same command {again}"
         ) from error
     step = trainer.state.global_step
     if run.stop_requested and step < trainer.state.max_steps:
         saved = (run.output_dir / f"checkpoint-{step}").is_dir()
-        again = "continues from there" if saved else "starts from its last checkpoint, if any"
-        logger.warning("stopped at step %d; the same command %s", step, again)
+        again = "resumes from there" if saved else "resumes from its last checkpoint, if any"
+        logger.warning("stopped at step %d. The same command %s", step, again)
         raise SystemExit(130)
     if step == 0:
         raise RecipeError(
-            f"{run.recipe.path}: not one step was trained, so nothing is saved: "
-            f"{len(trainer.train_dataset)} rows make no whole batch. "
+            f"{run.recipe.path}: no step was trained, so nothing is saved: "
+            f"{len(trainer.train_dataset)} rows do not fill a batch. "
             "Fix: more rows, or a lower per_device_train_batch_size"
         )

@@ -1,5 +1,5 @@
-"""The model of a run: what is loaded, what is trained, in which precision, and what is saved after
-the last step.
+"""The model of a run: how it is loaded, which weights train in which precision, and how it is
+saved.
 """
 
 from __future__ import annotations
@@ -33,17 +33,14 @@ logger = logging.getLogger(__name__)
 
 
 def model_arguments(recipe: Recipe) -> dict[str, Any]:
-    """Return the keyword arguments of a TRL trainer that come from ``ModelConfig``: name,
-    quantization and PEFT.
-    """
+    """Return a TRL trainer's keyword arguments from ``ModelConfig``: model, quantization, PEFT."""
     from trl import get_peft_config, get_quantization_config  # heavy
 
     model, training = recipe.model, recipe.training
     adapters = get_peft_config(model)
     if adapters is not None and model.model_revision != "main":
-        adapters.revision = (
-            model.model_revision
-        )  # into adapter_config.json, for whoever loads or merges them
+        # adapter_config.json records it, for programs that load or merge the adapters.
+        adapters.revision = model.model_revision
     options = {
         "revision": model.model_revision,
         "attn_implementation": model.attn_implementation,
@@ -59,52 +56,52 @@ def model_arguments(recipe: Recipe) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def loaded_whole(recipe: Recipe) -> Iterator[None]:
-    """Build a trainer that has a frozen second model (reference, teacher) with all weights read in
-    every process.
+    """Build a trainer with a frozen second model (reference, teacher) that has all its weights.
 
-    With FSDP's ``cpu_ram_efficient_loading`` Transformers fills the weights of all processes but
-    the first of a host with zeros (``PreTrainedModel._move_missing_keys_from_meta_to_device``), and
+    With FSDP's ``cpu_ram_efficient_loading``, Transformers fills the weights with zeros in all
+    processes but the first of a host (``PreTrainedModel._move_missing_keys_from_meta_to_device``).
     TRL's ``prepare_fsdp`` and Accelerate's ``prepare_model(evaluation_mode=True)`` never send the
-    real ones to a second model.
+    real weights to a second model.
     """
     from accelerate.utils import parse_flag_from_env, patch_environment  # heavy
 
-    refers = recipe.method == "grpo" and recipe.training.beta and not recipe.model.use_peft
-    if not (refers or recipe.method == "distill") or not parse_flag_from_env(
+    needs_reference = recipe.method == "grpo" and recipe.training.beta and not recipe.model.use_peft
+    if not (needs_reference or recipe.method == "distill") or not parse_flag_from_env(
         "FSDP_CPU_RAM_EFFICIENT_LOADING"
     ):
         yield
         return
-    second = "teacher" if recipe.method == "distill" else "reference model (beta is not 0)"
+    second_model = "teacher" if recipe.method == "distill" else "reference model (beta is not 0)"
     logger.warning(
-        "fsdp_cpu_ram_efficient_loading: true would leave the %s without weights; this run "
-        "loads with false",
-        second,
+        "fsdp_cpu_ram_efficient_loading: true would leave the %s without weights, so this run "
+        "uses false",
+        second_model,
     )
-    # Not only the policy's copy: Accelerate's plugin reads the variable when the trainer makes its
-    # Accelerator.
+    # Accelerate's plugin reads the variable too, when the trainer creates its Accelerator.
     with patch_environment(FSDP_CPU_RAM_EFFICIENT_LOADING="false"):
         yield
 
 
 def prepare(recipe: Recipe, trainer: Trainer) -> None:
-    """Change what TRL made of the model, and have its card ask as in training."""
+    """Change the model that TRL loaded, and make its card ask as in training."""
     _hide_secrets(trainer.args)
     _keep_adapters_in_fp32(recipe, trainer.model)
-    _mend_generation_config(trainer.model)
+    _repair_generation_config(trainer.model)
     freeze_parameters(trainer.model, recipe.script.unfrozen_parameters)
-    # Not below adapters: PEFT generates with the model inside, which autocast does not wrap, so
-    # that layers of two types would meet.
+    # Not with adapters: PEFT generates with the inner model, which autocast does not wrap, so
+    # layers of two types would meet.
     if recipe.training.use_cpu and recipe.training.bf16 and not recipe.model.use_peft:
         _spare_casts(trainer.model)
+    # Checkpoints get this card too.
     trainer.create_model_card = partial(
         _write_card, recipe, trainer, _question(recipe), trainer.create_model_card
-    )  # of checkpoints, too
+    )
 
 
 def freeze_parameters(model: PreTrainedModel, patterns: Sequence[str] | None) -> None:
-    """Leave only the parameters trainable whose name matches one of ``patterns``; call it before
-    training starts.
+    """Leave only parameters trainable whose name matches one of ``patterns``.
+
+    Call it before training starts.
     """
     if not patterns:
         return
@@ -114,10 +111,10 @@ def freeze_parameters(model: PreTrainedModel, patterns: Sequence[str] | None) ->
         try:
             matched = {name for name in names if re.search(pattern, name)}
         except re.error as error:
-            raise RecipeError(f"{where} is no regular expression: {error}") from error
+            raise RecipeError(f"{where} is not a regular expression: {error}") from error
         if not matched:
             raise RecipeError(
-                f"{where} matches none of the {len(names)} parameters (such as {names[-1]!r})"
+                f"{where} matches none of the {len(names)} parameters (for example {names[-1]!r})"
             )
         chosen |= matched
     for name, parameter in model.named_parameters():
@@ -130,10 +127,11 @@ def freeze_parameters(model: PreTrainedModel, patterns: Sequence[str] | None) ->
 
 
 def _spare_casts(model: PreTrainedModel) -> None:
-    """Keep in bf16 the frozen linear layers that it holds exactly: autocast would cast them anew at
-    every token.
+    """Convert frozen linear layers to bf16 where that is exact.
+
+    Otherwise autocast would cast them again for every token.
     """
-    embeddings = model.get_input_embeddings().weight  # whose precision every hidden state has
+    embeddings = model.get_input_embeddings().weight  # all hidden states have its precision
     for module in model.modules():
         if type(module).__name__ != "Linear" or module.weight is embeddings:
             continue
@@ -145,11 +143,12 @@ def _spare_casts(model: PreTrainedModel) -> None:
 
 
 def _hide_secrets(training: Any) -> None:
-    """Keep secrets out of ``training_args.bin``, which Transformers pickles, and out of trackers;
-    everything has read them by now.
+    """Keep secrets out of ``training_args.bin``, which Transformers pickles, and of trackers.
+
+    Everything that needs them has read them by now.
     """
     if training.hub_token:
-        os.environ["HF_TOKEN"] = training.hub_token  # pushing takes it from there
+        os.environ["HF_TOKEN"] = training.hub_token  # a push reads the token from there
         training.hub_token = None
     for field in dataclasses.fields(training):
         value = getattr(training, field.name)
@@ -158,9 +157,11 @@ def _hide_secrets(training: Any) -> None:
             setattr(training, field.name, hidden)
 
 
-def _mend_generation_config(model: PreTrainedModel) -> None:
-    """Mend sampling values beside ``do_sample: false``, which Transformers would refuse to save
-    after the last step.
+def _repair_generation_config(model: PreTrainedModel) -> None:
+    """Make the generation config consistent.
+
+    Transformers refuses to save sampling values with ``do_sample: false``, and would do so after
+    the last step.
     """
     if (config := getattr(model, "generation_config", None)) is None:
         return
@@ -169,15 +170,16 @@ def _mend_generation_config(model: PreTrainedModel) -> None:
     except ValueError as error:
         config.do_sample = True
         logger.warning(
-            "the model's generation_config.json contradicts itself (%s); saved with "
+            "the model's generation_config.json contradicts itself (%s), so it is saved with "
             "do_sample: true",
             first_line(error)[:-1],
         )
 
 
 def _keep_adapters_in_fp32(recipe: Recipe, model: PreTrainedModel) -> None:
-    """Undo TRL's bf16 for adapters of a quantized base: at the rates of RL most of AdamW's steps
-    are too small for it.
+    """Undo TRL's bf16 for adapters of a quantized base model.
+
+    At the learning rates of RL, most AdamW steps are too small for bf16.
     """
     if recipe.model.load_in_4bit or recipe.model.load_in_8bit:
         for parameter in model.parameters():
@@ -186,13 +188,13 @@ def _keep_adapters_in_fp32(recipe: Recipe, model: PreTrainedModel) -> None:
 
 
 def save(run: Run, trainer: Trainer, opening: dict[str, Any]) -> None:
-    """Save model, tokenizer, state and card, and push them if the recipe says so; the saved chat
-    template begins with ``opening``.
+    """Save model, tokenizer, state and card, and push them if the recipe says so.
+
+    The saved chat template adds ``opening``.
     """
     script, output_dir = run.recipe.script, run.output_dir
-    run_dir.check_links(
-        output_dir
-    )  # once more: saving writes through a link, and a push uploads what it points at
+    # Check again: saving would write through a link, and a push would upload its target.
+    run_dir.check_links(output_dir)
     name = script.dataset_name
     on_hub = (
         name
@@ -202,29 +204,30 @@ def save(run: Run, trainer: Trainer, opening: dict[str, Any]) -> None:
     )
     card = {"dataset_name": name if on_hub else None, "tags": ["r1-recipes", run.recipe.method]}
     trainer.save_state()
-    # Generation needs the cache that training switches off.
+    # Generation needs the cache, which training switches off.
     trainer.model.config.use_cache = True
     set_served_template(trainer.processing_class, opening)
     generation_config = getattr(trainer.model, "generation_config", None)
     if trainer.is_world_process_zero() and generation_config is not None:
-        # An adapter's folder would lack it, and with it the end of a turn.
+        # An adapter's folder would lack it, and so the token that ends a turn.
         generation_config.save_pretrained(output_dir)
     if run.recipe.training.push_to_hub:
-        trainer.push_to_hub(**card)  # saves first
+        trainer.push_to_hub(**card)  # it saves first
     else:
         trainer.save_model(str(output_dir))
         trainer.create_model_card(output_dir.name, **card)
     if trainer.is_world_process_zero():
         run_dir.mark_finished(output_dir)
     if is_temporary(output_dir):
-        logger.info("the smoke run passed; its folder is removed")
+        logger.info("the smoke run passed. Its folder is removed")
     else:
         logger.info("saved to %s", output_dir)
 
 
 def _question(recipe: Recipe) -> str:
-    """Return the question of one of the mapper's invented rows; a card is published, and training
-    rows may be private.
+    """Return the question of one of the mapper's invented rows.
+
+    A card is published, and training rows may be private.
     """
     mapper = MAPPERS.get(recipe.script.mapper)
     if mapper is not None and mapper.examples:
@@ -241,8 +244,9 @@ def _write_card(
     *arguments: Any,
     **options: Any,
 ) -> None:
-    """Replace None in TRL's card (what is local has no id on the hub), and have its quick start ask
-    as in training.
+    """Write TRL's card with None replaced, and let its quick start ask as in training.
+
+    TRL writes None for a local model, which has no id on the hub.
     """
     write(*arguments, **options)
     if not trainer.is_world_process_zero():
@@ -264,7 +268,7 @@ def _write_card(
     heading, notes = "## Training procedure\n", []
     if added.system_prompt:
         notes.append(
-            f"A conversation without a system message gets that of "
+            f"A conversation without a system message gets the system message of "
             f"training:\n\n{indent(added.system_prompt, '    ')}"
         )
     if added.few_shot:
@@ -274,7 +278,8 @@ def _write_card(
         )
     if added.prefill:
         notes.append(
-            f"The answer starts in the prompt, with `{added.prefill!r}`; what comes back lacks it."
+            f"The prompt ends with the start of the answer, `{added.prefill!r}`. The completion "
+            "does not repeat it."
         )
     if added.variables:
         notes.append(f"Defaults of the chat template: `{added.variables}`.")

@@ -181,7 +181,7 @@ def test_a_reply_and_what_was_sent_for_it(chat_stub: Callable[..., ChatStub]) ->
 
 
 @needs("agents")
-def test_a_request_has_its_own_tools_whatever_the_first_one_has(
+def test_each_request_is_sent_with_its_own_tools(
     chat_stub: Callable[..., ChatStub],
 ) -> None:
     from r1_recipes.completions.openai import OpenAIBackend
@@ -239,7 +239,7 @@ def test_a_reply_without_what_it_may_leave_out(chat_stub: Callable[..., ChatStub
     )
 
 
-def test_replies_keep_their_order_and_are_told_as_they_come(
+def test_replies_keep_their_order_and_are_reported_as_they_arrive(
     chat_stub: Callable[..., ChatStub],
 ) -> None:
     def script(request: dict[str, Any], number: int) -> Answer:
@@ -415,7 +415,7 @@ def test_a_refusal_ends_all_at_once_and_shows_no_key(
     assert "hidden-word" not in str(refusal.value)
 
 
-def test_the_key_stands_in_no_log_and_no_reply(
+def test_no_log_and_no_reply_shows_the_key(
     chat_stub: Callable[..., ChatStub], caplog: pytest.LogCaptureFixture
 ) -> None:
     chat_stub(says({"error": {"message": f"you sent {KEY}"}}, status=500))
@@ -441,7 +441,7 @@ def test_a_key_with_a_line_break_and_no_key(
     ]
 
 
-def test_nobody_listens(
+def test_a_server_that_does_not_listen(
     chat_stub: Callable[..., ChatStub], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.socket() as free:
@@ -463,7 +463,7 @@ def test_nobody_listens(
         ("127.0.0.1:8000/v1", r"OPENAI_BASE_URL: must start with .*, got '127\.0\.0\.1:8000/v1'"),
     ],
 )
-def test_an_address_that_cannot_be_asked(
+def test_an_invalid_address_is_refused(
     monkeypatch: pytest.MonkeyPatch, address: str | None, message: str
 ) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", address) if address is not None else monkeypatch.delenv(
@@ -480,7 +480,9 @@ def test_without_the_client_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("tokens", ["few", -1, 1.5, 10**30])
-def test_a_count_of_tokens_that_is_none(chat_stub: Callable[..., ChatStub], tokens: Any) -> None:
+def test_an_invalid_count_of_tokens_is_dropped(
+    chat_stub: Callable[..., ChatStub], tokens: Any
+) -> None:
     chat_stub(says(completion(tokens=tokens)))
     (reply,) = ChatServer("m").chat([ASK])
     assert (reply.text, reply.tokens) == ("4", None)

@@ -82,7 +82,7 @@ def test_preflight_and_a_run_in_a_folder_with_an_umlaut_end_well(
     )
 
 
-def test_help_of_every_kind_can_be_printed_in_ascii(tmp_path: Path) -> None:
+def test_every_help_text_can_be_printed_in_ascii(tmp_path: Path) -> None:
     for name in ("report", "evaluate"):
         done = command(name, "--help", folder=tmp_path, PYTHONIOENCODING="ascii")
         assert done.returncode == 0, done.stderr
@@ -102,7 +102,7 @@ def test_closed_streams_leave_the_exit_status(
     )
 
 
-def test_a_notebook_s_streams_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notebook_s_streams_are_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = io.StringIO()
     monkeypatch.setattr(sys, "stdout", shown)
     with console.reported_errors():
@@ -112,7 +112,7 @@ def test_a_notebook_s_streams_are_left_alone(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("word", ["a b", "zähl's.csv", os.fsdecode(b"bad\xff\\.csv"), "x.csv"])
 @pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
-def test_a_command_can_be_typed_where_its_words_cannot_be_shown(
+def test_a_command_is_quoted_for_terminals_that_cannot_show_it(
     monkeypatch: pytest.MonkeyPatch, word: str, encoding: str
 ) -> None:
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding=encoding))

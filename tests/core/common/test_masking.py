@@ -91,7 +91,7 @@ def keys_of(value):
     )
 
 
-def test_secrets_are_known_by_name():
+def test_secrets_are_recognised_by_name():
     for name in (
         "token",
         "hub_token",
@@ -279,7 +279,7 @@ def test_command_lines_are_shown_without_secrets():
         ("x:\n  - api_key: zzz\n    n: 1", "x:\n  - api_key: ***\n    n: 1"),
     ],
 )
-def test_words_of_a_command_line_are_read_as_settings_are(word, shown):
+def test_secrets_inside_values_of_a_command_line_are_masked(word, shown):
     assert masked_words(["--x", word, f"--x={word}"]) == ["--x", shown, f"--x={shown}"]
 
 

@@ -165,7 +165,7 @@ def test_code_that_cannot_be_imported_costs_one_line(
         ("nobody", "my_module:my_reward"),
     ],
 )
-def test_a_name_without_a_colon_is_told_of_it(name: str, fix: str) -> None:
+def test_a_name_without_a_colon_gets_a_fix_with_a_colon(name: str, fix: str) -> None:
     with pytest.raises(RecipeError, match=rf"write a colon: {re.escape(fix)}\.") as error:
         get_reward_funcs([name])
     assert "\n" not in str(error.value)

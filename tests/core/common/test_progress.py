@@ -56,7 +56,7 @@ def test_a_file_gets_a_line_a_minute(capsys, caplog, clock):
     assert "\r" not in capsys.readouterr().err
 
 
-def test_a_line_of_the_log_stands_above_the_bar(monkeypatch):
+def test_a_log_line_is_printed_above_the_bar(monkeypatch):
     monkeypatch.setattr(sys, "stderr", Terminal())
     with console.bar(4, "steps"):
         console.Terminal().handle(

@@ -18,7 +18,7 @@ from r1_recipes.recipe.types import SamplingSettings
         if fmt.reasoning_tags and not fmt.answer_tags and not fmt.boxed
     ],
 )
-def test_reasoning_that_the_server_took_out_stands_in_front_again(name, monkeypatch):
+def test_reasoning_that_the_server_moved_out_is_put_back_in_front(name, monkeypatch):
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     model, script = SimpleNamespace(model_name_or_path="m"), SimpleNamespace(response_format=name)
     backend = OpenAIBackend(

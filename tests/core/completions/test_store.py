@@ -113,7 +113,7 @@ def test_a_record_of_another_shape_is_named(tmp_path, change):
         pass
 
 
-def test_a_record_deeper_than_anybody_reads_is_named(tmp_path):
+def test_a_record_that_is_nested_too_deeply_is_refused(tmp_path):
     (tmp_path / "shard-00000.jsonl").write_text("[" * 100_000 + "\n")
     with (
         pytest.raises(RecipeError, match=r"shard-00000.jsonl: line 1: is damaged"),
@@ -162,7 +162,7 @@ def test_a_child_that_outlives_its_parent_does_not_keep_the_folder_locked(tmp_pa
         parent.stdout.close()
 
 
-def test_a_row_asked_for_again_counts_once_by_its_last_record(tmp_path):
+def test_a_row_generated_again_counts_once_by_its_last_record(tmp_path):
     with ShardStore(tmp_path) as store:
         store.append(record(0))
         store.append(record(1, error="InternalServerError"))

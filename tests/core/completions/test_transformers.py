@@ -63,7 +63,7 @@ def test_reading_a_prompt_once_changes_no_completion(tmp_path):
 
 
 @needs("agents")
-def test_a_turn_that_ends_at_once_has_no_calls(tiny_model):
+def test_an_empty_message_has_no_calls(tiny_model):
     """Transformers reads no ids as no messages at all."""
     from transformers import AutoTokenizer
     from trl.chat_template_utils import qwen3_template

@@ -119,7 +119,9 @@ def test_what_is_typed_wins(engines: list, evaluated: Callable) -> None:
     ]
 
 
-def test_the_model_s_own_window_is_left_to_vllm(engines: list, evaluated: Callable) -> None:
+def test_vllm_uses_the_model_s_context_if_prompts_do_not_fit(
+    engines: list, evaluated: Callable
+) -> None:
     start(*evaluated(max_completion_length=10**6))
     assert engines[0]["max_model_len"] is None
 

@@ -72,7 +72,7 @@ def test_recipe_runs_one_step(path: Path, tmp_path: Path) -> None:
         (AutoModelForImageTextToText if pictures else kind).from_pretrained(run)
 
 
-def test_two_smoke_runs_share_no_folder_and_leave_none(
+def test_smoke_runs_use_separate_folders_and_remove_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     import tempfile

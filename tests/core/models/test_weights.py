@@ -24,7 +24,7 @@ from r1_recipes.runs import run_dir
 @pytest.mark.parametrize(
     "name", ["outputs/demo/grop", "outputs/grpo", "./demo", "/no/such/model", "~/model", "a/b/c"]
 )
-def test_a_folder_that_is_not_there_is_asked_of_no_hub(
+def test_a_missing_folder_is_not_searched_on_a_hub(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "outputs" / "demo" / "grpo").mkdir(parents=True)
@@ -57,7 +57,7 @@ def test_a_hub_that_does_not_answer_is_one_line_within_seconds(
     assert model_path("nobody/nothing", "huggingface") == "nobody/nothing"
 
 
-def test_a_hub_that_answers_anything_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_answers_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     client = httpx.Client(transport=httpx.MockTransport(lambda request: httpx.Response(404)))
     monkeypatch.setattr(huggingface_hub, "get_session", lambda: client)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)

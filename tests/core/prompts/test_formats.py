@@ -305,7 +305,7 @@ def test_boxed_spans_balance_braces_and_skip_escapes():
     assert [text[start:end] for start, end in boxed_spans(text)] == [r"a{b}\}c", ""]
 
 
-def test_an_unknown_format_names_its_neighbours():
+def test_an_unknown_format_names_similar_formats():
     with pytest.raises(ValueError, match=r"'think_answr'.*Did you mean 'think_answer'"):
         get_response_format("think_answr")
 

@@ -55,7 +55,7 @@ def formats(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", OWN)
 @given(reasoning=FRAGMENTS, answer=FRAGMENTS)
-def test_what_a_format_of_one_s_own_writes_it_reads(name: str, reasoning: str, answer: str) -> None:
+def test_a_user_s_format_reads_what_it_writes(name: str, reasoning: str, answer: str) -> None:
     fmt = read_format(name, OWN[name], "x")
     try:
         completion = fmt.render_completion(reasoning, answer)
@@ -103,7 +103,7 @@ def test_a_format_in_the_recipe_or_on_the_command_line(write_recipe) -> None:
     assert written.script.response_format == typed.script.response_format == {"name": "own", **PLAN}
 
 
-def test_get_reward_funcs_takes_one(formats) -> None:
+def test_get_reward_funcs_accepts_a_user_s_format(formats) -> None:
     for given_as in (f"{formats}:plan", PLAN):
         (accuracy, shape) = get_reward_funcs(["accuracy", "format"], response_format=given_as)
         texts = ["<plan>\na\n</plan>\n<result>\n72\n</result>", "72"]

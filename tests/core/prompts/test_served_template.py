@@ -301,7 +301,7 @@ def test_parts_tools_and_a_developer_s_message(model: Callable) -> None:
 @pytest.mark.parametrize(
     "text", ["", "{}", "[]", '{"prefill": 1}', '{"other": "x"}', "[" * 100_000, '{"prefill": "x"}']
 )
-def test_a_template_that_somebody_changed_is_left_alone(text: str) -> None:
+def test_a_template_that_another_program_changed_is_not_unwrapped(text: str) -> None:
     template = f"{{#- r1_recipes.prompts.served_template {text} #}}\n{CHATML}"
     assert served_template.unwrap(template) == (template, served_template.Added())
 

@@ -232,7 +232,7 @@ def test_any_text_is_a_default_as_it_is(tiny_model: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["grpo", "sft", "reward"])
-def test_training_asks_as_the_recipe_says_and_the_checkpoint_goes_on_so(
+def test_training_and_the_checkpoint_prompt_as_the_recipe_says(
     write_recipe: Callable[..., str],
     folder: Callable[[str], str],
     tmp_path: Path,

@@ -288,7 +288,7 @@ LEVELS = "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}]\n" for i in range(1
         ("a: " + "x" * 1_000_001, "1000004 bytes, but a recipe may have at most 1000000"),
     ],
 )
-def test_a_file_that_stands_for_more_than_a_machine_holds_is_refused(tmp_path, text, said):
+def test_a_file_that_expands_to_too_much_is_refused(tmp_path, text, said):
     path = tmp_path / "bomb.yaml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(RecipeError) as error:
@@ -631,7 +631,7 @@ def custom(tmp_path, monkeypatch):
     sys.modules.pop(name, None)
 
 
-def test_a_reward_from_the_working_directory_with_parameters_of_its_own(write, custom):
+def test_a_reward_from_the_working_directory_has_parameters(write, custom):
     base = BASE + f"reward_funcs: ['{custom}:Brevity', '{custom}:plain', format]\n"
     argv = [
         write("brevity_limit: 7\nbrevity_slope: 1e-2\n", base),
@@ -776,7 +776,7 @@ FOR_A_GPU = "model_name_or_path: a\ndataset_name: b\nreward_funcs: [format]\n"
         "use_vllm: true\n",
     ],
 )
-def test_a_recipe_for_a_gpu_follows_a_machine_without_one(write, said):
+def test_a_recipe_for_a_gpu_is_adapted_to_a_machine_without_a_gpu(write, said):
     path = write(said, FOR_A_GPU)
     recipe = load_recipe([path], "grpo")
     training = recipe.training

@@ -65,7 +65,7 @@ def test_what_reads_a_sibling_a_run_folder_or_a_pipeline_imports_nothing(evil, t
     assert not evil.exists()
 
 
-def test_a_run_that_somebody_starts_imports_it(evil):
+def test_a_command_imports_the_module(evil):
     with pytest.raises(RecipeError, match="evil"):  # it has no such mapper
         load_recipe(["theirs.yaml"], "grpo")
     assert evil.exists()
@@ -105,7 +105,7 @@ def test_a_run_folder_whose_entry_is_rubbish_is_refused_in_one_line(tmp_path, en
     assert checkpoints.newest_intact(folder) is None
 
 
-def test_a_value_deeper_than_anybody_reads_is_refused(tmp_path):
+def test_a_value_that_is_nested_too_deeply_is_refused(tmp_path):
     path = tmp_path / "mine.yaml"
     for key in ("model_init_kwargs", "mapper_config"):
         path.write_text(GRPO + f"{key}: '{'[' * 100_000}'\n")
@@ -151,7 +151,7 @@ def test_the_page_reads_no_link_pipe_or_bomb_of_a_run_folder(tmp_path):
     assert "elsewhere-only" not in page and "unpacked" in page
 
 
-def test_a_key_in_broken_yaml_stands_in_no_error(tmp_path):
+def test_no_error_about_broken_yaml_shows_a_key(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text('hub_token: "hf_canary_canary\nmax_steps: 1\n')
     with pytest.raises(RecipeError, match=r"not valid YAML: .* line 1, column 12") as told:

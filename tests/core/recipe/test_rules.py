@@ -322,7 +322,7 @@ def load(folder: Path, method: str, keys: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize(("name", "method", "broken", "mended", "key"), CASES)
-def test_a_rule_refuses_by_name_what_it_is_for_and_lets_its_near_miss_pass(
+def test_each_rule_refuses_its_mistake_and_accepts_a_similar_valid_recipe(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     name: str,
@@ -358,7 +358,7 @@ def test_checking_changes_nothing(tmp_path: Path, method: str) -> None:
     assert vars(recipe) == before
 
 
-def test_what_is_required_is_said_with_what_was_found() -> None:
+def test_messages_have_the_requirement_and_the_value_found() -> None:
     require(True, "top_k", "0 or more", 0)
     with (
         pytest.raises(RecipeError, match=r"^FILE: top_k: must be 0 or more, got -1\. Fix: 0$"),

@@ -160,7 +160,7 @@ def test_what_a_checkpoint_cannot_follow_is_refused_by_name(
     ("key", "value"),
     [("learning_rate", "1e-4"), ("beta", "0.1"), ("temperature", "0.7"), ("save_steps", "1")],
 )
-def test_what_is_taken_is_said(
+def test_accepted_changes_are_logged(
     write_recipe: Callable[..., str],
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
@@ -174,7 +174,7 @@ def test_what_is_taken_is_said(
     assert line.startswith(f"{key} was ") and "follow" in line
 
 
-def test_a_default_that_is_written_out_is_no_change(
+def test_writing_out_a_default_is_not_a_change(
     write_recipe: Callable[..., str], tmp_path: Path
 ) -> None:
     path = write_recipe("grpo", reward_funcs=["tests.conftest:letters", "cosine"])
@@ -202,7 +202,7 @@ def test_a_default_that_is_written_out_is_no_change(
     ("key", "then", "now"),
     [("eval_strategy", "steps", "epoch"), ("optim", "adamw_torch", "adamw_torch_fused")],
 )
-def test_another_word_for_the_same_rows_or_state_is_taken(
+def test_another_spelling_of_the_same_rows_or_state_is_accepted(
     write_recipe: Callable[..., str], tmp_path: Path, key: str, then: str, now: str
 ) -> None:
     path = write_recipe("grpo", **{key: then})
@@ -216,7 +216,7 @@ def test_a_schedule_that_follows_the_loss_keeps_its_rate(
     path = write_recipe("sft", lr_scheduler_type="greedy", eval_strategy="steps", eval_steps=2)
     run = stopped(loaded(path, method="sft"), tmp_path / "run")
     assert go_on(loaded(path, method="sft"), run)
-    with pytest.raises(RecipeError, match=r"learning_rate was .*greedy keeps its rate"):
+    with pytest.raises(RecipeError, match=r"learning_rate: .*greedy keeps its rate"):
         go_on(loaded(path, "--learning_rate", "1e-4", method="sft"), run)
 
 
@@ -244,7 +244,7 @@ def test_a_data_file_that_was_edited_is_refused_and_one_that_was_moved_is_not(
     moved = Path(shutil.copy(sums, tmp_path / "moved.jsonl"))
     assert go_on(loaded(path, "--dataset_name", str(moved)), run)
     edited(moved)
-    with pytest.raises(RecipeError, match="dataset_name was "):
+    with pytest.raises(RecipeError, match="dataset_name: "):
         go_on(loaded(path, "--dataset_name", str(moved)), run)
     edited(data)
     for words in (
@@ -275,7 +275,7 @@ def test_a_mixture_s_folders_are_data_too(
         go_on(recipe, run)
 
 
-def test_own_code_that_was_edited_is_refused(
+def test_user_code_that_was_edited_is_refused(
     write_recipe: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
@@ -305,7 +305,7 @@ def test_own_code_that_was_edited_is_refused(
         )
 
 
-def test_what_own_code_imports_from_its_folder_is_own_code_too(
+def test_modules_that_user_code_imports_from_its_folder_are_checked_too(
     write_recipe: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("own_judge", "own_helper"):
@@ -329,7 +329,7 @@ def test_what_own_code_imports_from_its_folder_is_own_code_too(
     assert go_on(loaded(path, "--resume_from_checkpoint", "true"), run)
 
 
-def test_a_large_file_is_known_by_pieces_of_it(
+def test_a_large_file_is_identified_by_samples(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from r1_recipes.common import files

@@ -136,7 +136,7 @@ def test_sft_is_the_run_of_one_process_with_the_same_batch(
     assert all(left[name].sub(value).abs().max() < 1e-3 for name, value in right.items())
 
 
-def test_a_run_goes_on_from_its_checkpoint(launch: Callable[..., Path], folder: Path) -> None:
+def test_a_run_resumes_from_its_checkpoint(launch: Callable[..., Path], folder: Path) -> None:
     straight = folder / "zero3"
     if not straight.is_dir():
         straight = launch("zero3", "sft", "zero3")

@@ -248,16 +248,14 @@ def test_an_adapter_that_cannot_be_sent_is_refused(build: Callable, tiny_model: 
     tied.base_model.model.lm_head.base_layer.weight = (
         tied.base_model.model.get_input_embeddings().weight
     )
-    with pytest.raises(
-        RecipeError, match=r"lora_target_modules: vLLM cannot be sent lm_head\.weight"
-    ):
+    with pytest.raises(RecipeError, match=r"lora_target_modules: TRL cannot send lm_head\.weight"):
         build(tied).sync_weights()
     with pytest.raises(RecipeError, match="fsdp_version: 2"):
         build(with_adapters(tiny_model), fsdp=1)
 
 
 @pytest.mark.parametrize(("asked", "given"), [(8192, MAX_SEQUENCES), (16, 16)])
-def test_vllm_is_asked_for_a_bounded_batch(
+def test_vllm_gets_a_bounded_batch(
     build: Callable, tiny_model: Path, asked: int, given: int
 ) -> None:
     options = build(base_model(tiny_model), max_num_seqs=asked).llm.options

@@ -128,7 +128,7 @@ def some(completions: list, **columns: Any) -> list[float | None]:
     return [None, *letters(completions)[1:]]
 
 
-def test_a_run_in_which_nothing_was_judged_says_so(
+def test_a_run_without_any_scores_reports_it(
     write_recipe: Callable[..., str],
     tmp_path: Path,
     capsys: pytest.CaptureFixture,
@@ -173,7 +173,7 @@ class _FullDisk(io.TextIOWrapper):
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_a_full_disk_is_one_line_and_the_run_goes_on_when_there_is_room(
+def test_a_full_disk_is_one_line_and_the_run_resumes_when_there_is_space(
     write_recipe: Callable[..., str],
     tmp_path: Path,
     capsys: pytest.CaptureFixture,
@@ -198,7 +198,10 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_when_there_is_room(
 
         patched.setattr(LogFile, "close", close_full)
         line = refused(path, capsys)
-    assert f"output_dir {run}: cannot be written: No space left on device. Fix: make room" in line
+    assert (
+        f"output_dir {run}: cannot be written: No space left on device. Fix: free some disk space"
+        in line
+    )
     grpo.main([path])
     assert steps(run) == [1, 2, 3, 4, 5, 6] and (run / "model.safetensors").is_file()
 

@@ -92,7 +92,7 @@ def unfinished(run: Path) -> None:
     ],
     ids=["epochs", "accumulation", "unfrozen", "lora"],
 )
-def test_ctrl_c_saves_and_the_same_command_goes_on(
+def test_ctrl_c_saves_and_the_same_command_resumes(
     write_recipe: Callable[..., str],
     tmp_path: Path,
     interrupted: Callable[[str], None],
@@ -111,7 +111,7 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(
     assert "stopping after this step, with a checkpoint" in capfd.readouterr().err
     # The step it was in is not one that save_steps would save.
     assert {folder.name for folder in run.glob("checkpoint-*")} == {"checkpoint-4", "checkpoint-5"}
-    assert log_lines(run)[-1] == "stopped at step 5; the same command continues from there"
+    assert log_lines(run)[-1] == "stopped at step 5. The same command resumes from there"
     assert not list(run.glob("*.safetensors")) and "None" not in (run / "README.md").read_text(
         encoding="utf-8"
     )
@@ -161,7 +161,7 @@ def test_completions_that_are_used_twice_are_drawn_again_after_a_stop(
 
 
 @pytest.mark.parametrize("step", [3, 6])
-def test_sft_goes_on_as_if_never_stopped(
+def test_sft_resumes_as_if_never_stopped(
     write_recipe: Callable[..., str], tmp_path: Path, step: int
 ) -> None:
     path = write_recipe("sft", max_steps=8, save_steps=step)  # two steps an epoch
@@ -221,9 +221,9 @@ def test_without_checkpoints_nothing_is_promised(
     with pytest.raises(SystemExit) as ended:
         grpo.main([path])
     assert ended.value.code == 130
-    assert "without a checkpoint, since save_strategy is 'no'" in capfd.readouterr().err
+    assert "without a checkpoint, because save_strategy is 'no'" in capfd.readouterr().err
     assert not list((tmp_path / "run").glob("checkpoint-*"))
-    assert "continues from there" not in log_lines(tmp_path / "run")[-1]
+    assert "resumes from there" not in log_lines(tmp_path / "run")[-1]
     interrupted("")
     grpo.main([path])
     assert [entry["step"] for entry in metrics(tmp_path / "run")] == [1, 2, 3, 4, 5, 6]

@@ -92,7 +92,7 @@ def test_a_dead_rank_ends_the_run_with_its_own_error(
 
 
 @pytest.mark.e2e
-def test_a_run_whose_rank_died_goes_on_as_if_nothing_had_happened(runs: Path) -> None:
+def test_a_run_whose_rank_died_resumes_with_the_same_result(runs: Path) -> None:
     # Which no save_steps asks for: rank 0 did not wait for the failed one, and both saved it.
     assert f"resuming from {runs / 'grpo' / 'checkpoint-3'}" in log_lines(runs / "grpo")
     assert_same_run(runs / "grpo", runs / "grpo_straight")
@@ -309,7 +309,7 @@ def test_processes_that_would_each_train_alone_are_refused(
     loaded = load_recipe([write_recipe("sft")], "sft")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(
-        RecipeError, match=r"2 were started, and this one sees 1. Fix: .* on CPUs torchrun"
+        RecipeError, match=r"2 started and this one sees 1\. Fix: .* on CPUs use torchrun"
     ):
         check_processes(loaded)
 

@@ -130,7 +130,7 @@ def bare_trainer(tmp_path: Path) -> Trainer:
 @pytest.mark.parametrize(
     "sections", [{"optimizer"}, {"scheduler"}, {"optimizer", "scheduler"}], ids=sorted
 )
-def test_a_deepspeed_file_s_own_optimizer_and_schedule_are_left_alone(
+def test_optimizer_and_schedule_of_a_deepspeed_file_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sections: set[str]
 ) -> None:
     for kind in (

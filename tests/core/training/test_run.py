@@ -109,7 +109,7 @@ def test_what_a_start_recorded_stays_and_going_on_is_added(
     assert not list(run.glob("*.part"))
 
 
-def test_a_claim_without_a_step_is_nobodys(
+def test_a_folder_without_a_trained_step_is_free(
     write_recipe: Callable[..., str], tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
@@ -171,7 +171,7 @@ def test_checkpoints_of_unknown_origin_are_refused(
 
 
 @pytest.mark.parametrize("content", ["", '{"recipe": "tiny", "meth', "[]", '"tiny"', "\x00\x00"])
-def test_a_corrupt_run_file_is_refused_in_words(
+def test_a_corrupt_run_file_is_refused_with_a_message(
     write_recipe: Callable[..., str], tmp_path: Path, content: str
 ) -> None:
     (tmp_path / "run").mkdir()
@@ -378,7 +378,7 @@ def test_a_checkpoint_without_a_manifest_is_skipped(
     assert_passed_over(torn, "no manifest.json: saving was interrupted", caplog)
 
 
-def test_an_optimizer_or_a_schedule_that_is_not_there_is_no_point_to_go_on_from(
+def test_a_run_cannot_resume_without_optimizer_or_schedule(
     write_recipe: Callable[..., str], torn: Path
 ) -> None:
     newest = torn / "checkpoint-4"
@@ -425,7 +425,7 @@ def test_another_checkpoint_than_the_newest_is_refused_with_the_way_back(
         checkpoints.resume_point(loaded(path), torn)
 
 
-def test_torn_checkpoints_are_out_of_the_way_of_rotation(torn: Path) -> None:
+def test_damaged_checkpoints_are_renamed_before_rotation(torn: Path) -> None:
     checkpoints.quarantine(torn, torn / "checkpoint-4")
     cut("model.safetensors", 0.5)(torn / "checkpoint-4")
     checkpoints.quarantine(torn, torn / "checkpoint-2")
@@ -434,7 +434,7 @@ def test_torn_checkpoints_are_out_of_the_way_of_rotation(torn: Path) -> None:
     assert (aside / "optimizer.pt").exists()
 
 
-def test_an_unfinished_run_does_not_go_on_from_a_start_that_was_made_again(
+def test_an_unfinished_run_does_not_resume_if_its_starting_model_was_trained_again(
     write_recipe: Callable[..., str], tiny_model: Path, tmp_path: Path
 ) -> None:
     start, run = tmp_path / "start", tmp_path / "run"
@@ -455,7 +455,7 @@ def test_an_unfinished_run_does_not_go_on_from_a_start_that_was_made_again(
         run_dir.check(loaded(path), run)
 
 
-def test_weights_are_known_by_their_content(tiny_model: Path, tmp_path: Path) -> None:
+def test_weights_are_identified_by_content(tiny_model: Path, tmp_path: Path) -> None:
     shutil.copytree(tiny_model, tmp_path / "model")
     stamp = sources.weights_stamp(tmp_path / "model")
     os.utime(tmp_path / "model" / "model.safetensors", (1, 1))
@@ -465,7 +465,7 @@ def test_weights_are_known_by_their_content(tiny_model: Path, tmp_path: Path) ->
     assert sources.weights_stamp(tmp_path / "none") is None
 
 
-def test_where_every_checkpoint_is_torn_the_run_starts_afresh(torn: Path) -> None:
+def test_if_every_checkpoint_is_damaged_the_run_starts_again(torn: Path) -> None:
     for folder in torn.glob("checkpoint-*"):
         empty(folder)
     assert checkpoints.newest_intact(torn) is None
@@ -493,7 +493,8 @@ def test_vllm_that_is_not_installed(
     recipe = loaded(write_recipe("grpo", use_vllm=True, vllm_mode="server"))
     pretend_installed(monkeypatch, absent=("vllm",))
     with pytest.raises(
-        RecipeError, match=r"^\S+tiny\.yaml: use_vllm: vLLM is not installed; .*--use_vllm false"
+        RecipeError,
+        match=r"^\S+tiny\.yaml: use_vllm: vLLM is not installed\. Fix: .*--use_vllm false",
     ) as error:
         check_generation_backend(recipe)
     assert "\n" not in str(error.value)
@@ -508,7 +509,7 @@ def test_vllm_without_a_gpu(
     monkeypatch.setattr(torch.accelerator, "is_available", lambda *args: False)
     path = write_recipe("grpo", use_vllm=True, vllm_mode="colocate", use_cpu=False)
     with pytest.raises(
-        RecipeError, match=r"^\S+tiny\.yaml: use_vllm: no GPU is visible .*--use_vllm false"
+        RecipeError, match=r"^\S+tiny\.yaml: use_vllm: this process sees no GPU.*--use_vllm false"
     ) as error:
         check_generation_backend(
             loaded(path, "--use_vllm", "true")
@@ -556,11 +557,11 @@ def test_a_tracker_that_is_not_installed(
         if tracker == "swanlab"
         else rf"pip install -c constraints.txt -e '.\[{tracker}\]'"
     )
-    with pytest.raises(RecipeError, match=rf"report_to: {tracker} is not installed; {fix}"):
+    with pytest.raises(RecipeError, match=rf"report_to: {tracker} is not installed\. Fix: {fix}"):
         check_trackers(loaded(write_recipe("grpo", report_to=[tracker])))
 
 
-def test_wandb_without_a_key_runs_offline_and_says_so(
+def test_wandb_without_a_key_runs_offline_with_a_warning(
     write_recipe: Callable[..., str],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -691,7 +692,7 @@ _METHODS = {
 
 
 @pytest.mark.parametrize("method", _METHODS)
-def test_an_answer_goes_on_from_the_generation_prompt(
+def test_an_answer_must_continue_the_generation_prompt(
     tiny_model: Path, sums: Path, tmp_path: Path, method: str
 ) -> None:
     model = tmp_path / "merging"
@@ -779,7 +780,7 @@ def test_a_chat_template_as_text_and_as_a_file(
         load_tokenizer(loaded(write_recipe("grpo", chat_template=str(tmp_path / "chta.jinja"))))
 
 
-def test_a_model_that_is_not_there(
+def test_a_missing_model(
     write_recipe: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import huggingface_hub.constants
@@ -921,13 +922,13 @@ def test_processes_that_the_launcher_did_not_get_are_refused(
     monkeypatch.setenv("R1_RECIPES_PROCESSES", "16")
     with pytest.raises(
         RecipeError,
-        match=r"tiny\.yaml: launched as a run of 16 processes, 1 were started, and this one sees "
-        r"1. Fix: an accel",
+        match=r"tiny\.yaml: expected 16 processes, but 1 started and this one sees "
+        r"1\. Fix: use a multi",
     ):
         check_processes(recipe)
 
 
-def test_a_bad_recipe_fails_before_torch_is_asked_for_a_model(
+def test_a_bad_recipe_fails_before_a_model_is_loaded(
     capsys: pytest.CaptureFixture, write_recipe: Callable[..., str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:

@@ -27,7 +27,7 @@ from r1_recipes.recipe import load_recipe
 from r1_recipes.recipe.engine import GIB
 from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.runs.run_dir import Run
-from r1_recipes.training.run import _say_next
+from r1_recipes.training.run import _say_next, _without_training_keys
 from r1_recipes.training.start import check_encoding, check_precision, say_batch, start
 
 
@@ -56,7 +56,7 @@ def test_bf16_on_a_gpu_without_it(
         check_precision(recipe)
 
 
-def test_a_start_without_a_launcher_uses_one_gpu_and_says_so(
+def test_a_start_without_a_launcher_uses_one_gpu_with_a_message(
     write_recipe: Callable[..., str],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -80,7 +80,7 @@ def test_a_start_without_a_launcher_uses_one_gpu_and_says_so(
     assert sum("CUDA_VISIBLE_DEVICES=2" in line for line in caplog.messages) == 1
 
 
-def test_the_gpu_is_chosen_before_code_of_one_s_own_is_imported(
+def test_the_gpu_is_chosen_before_user_code_is_imported(
     write_recipe: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A module may ask torch for its devices, which initialises CUDA."""
@@ -113,7 +113,7 @@ def test_a_device_map_keeps_all_gpus(
     assert os.environ["CUDA_VISIBLE_DEVICES"] == ("2,3" if spread else "2")
 
 
-def test_several_processes_are_told_what_a_step_is(
+def test_several_processes_log_the_size_of_a_step(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -145,7 +145,7 @@ def said_next(
     return say
 
 
-def test_next_evaluates_with_vllm_where_it_is(
+def test_next_evaluates_with_vllm_if_it_is_installed(
     said_next: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     assert "--backend" not in said_next() and f"--output {tmp_path}/run/evaluation" in said_next()
@@ -170,6 +170,12 @@ def test_next_evaluates_on_training_rows_where_none_are_held_out(
 ) -> None:
     assert "--dataset_test_split train --model" in said_next()
     assert "--dataset_test_split" not in said_next(dataset_test_split="test")
+
+
+def test_next_leaves_out_overrides_that_only_training_reads() -> None:
+    argv = ["a.yaml", "--max_steps", "3", "--learning-rate=1e-5", "--temperature", "0.5", "--beta"]
+    assert _without_training_keys([*argv, "0"]) == ["a.yaml", "--temperature", "0.5"]
+    assert _without_training_keys(["--max_steps=3", "a.yaml"]) == ["a.yaml"]
 
 
 def sized(length: int | None, **keys: Any) -> SimpleNamespace:
@@ -261,5 +267,5 @@ def test_a_locale_or_a_name_that_the_libraries_cannot_write_is_refused(
         with pytest.raises(RecipeError, match=r"ANSI_X3\.4-1968.*Fix: export PYTHONUTF8=1"):
             check_encoding(recipe)
     recipe.training.output_dir = os.fsdecode(b"run\xff")
-    with pytest.raises(RecipeError, match=r"output_dir: .*must be a name in UTF-8"):
+    with pytest.raises(RecipeError, match=r"output_dir: must be printable text in UTF-8"):
         check_encoding(recipe)

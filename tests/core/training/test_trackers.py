@@ -93,7 +93,7 @@ def root(tiny_model: Path, sums: Path, tmp_path_factory: pytest.TempPathFactory)
         check=False,
     )
     assert ended.returncode == 0, ended.stderr[-3000:]
-    assert "wandb has no API key: this run is logged offline" in ended.stderr
+    assert "wandb has no API key, so this run is logged offline" in ended.stderr
     return root
 
 
@@ -240,7 +240,7 @@ def test_swanlab_offline_has_every_curve(write_recipe: Any, tmp_path: Path) -> N
         check=False,
     )
     assert ended.returncode == 0, ended.stderr[-3000:]
-    assert "swanlab has no API key: this run is logged offline" in ended.stderr
+    assert "swanlab has no API key, so this run is logged offline" in ended.stderr
     (file,) = (tmp_path / "swanlog").glob("run-*/*.swanlab")
     reader, found = DataStoreReader(), {}
     reader.open(file)

@@ -114,7 +114,7 @@ def test_calls_of_any_shape_can_be_logged(tmp_path, monkeypatch):
     assert table["turns"].tolist()[1:3] == ["[call f]\nn=1", "[call f]\nn='one'"]
 
 
-def test_a_run_whose_completions_nobody_judges_stops(monkeypatch):
+def test_a_run_without_scores_stops(monkeypatch):
     """A game's or a judge's server that is down: TRL logs nothing of such batches, and would go on
     all night.
     """

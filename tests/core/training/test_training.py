@@ -155,9 +155,9 @@ def test_frozen_layers_below_adapters_keep_their_precision(
     [
         (
             ["layers.1", "layers.7"],
-            "unfrozen_parameters: 'layers.7' matches none of the 26 parameters (such as ",
+            "unfrozen_parameters: 'layers.7' matches none of the 26 parameters (for example ",
         ),
-        (["layers.(1"], "unfrozen_parameters: 'layers.(1' is no regular expression"),
+        (["layers.(1"], "unfrozen_parameters: 'layers.(1' is not a regular expression"),
     ],
 )
 def test_a_pattern_that_means_nothing_is_refused(
@@ -315,7 +315,7 @@ def test_what_a_run_leaves_behind(write_recipe: Callable[..., str], tmp_path: Pa
         and "huggingface.co/datasets/" not in card
     )
     assert (
-        "The answer starts in the prompt, with `'<think>\\n'`" in card
+        "The prompt ends with the start of the answer, `'<think>\\n'`" in card
         and "max_new_tokens=8," in card
     )
     # An invented question of the mapper's, none of the rows.
@@ -324,7 +324,8 @@ def test_what_a_run_leaves_behind(write_recipe: Callable[..., str], tmp_path: Pa
     )
     assert "version of a local checkpoint." in card and "base_model:" not in card
     assert (
-        "gets the worked examples of training (1)" in card and "gets that of training" not in card
+        "gets the worked examples of training (1)" in card
+        and "gets the system message of training" not in card
     )
     assert {path.name for path in run.glob("checkpoint-*")} == {
         "checkpoint-2",
@@ -366,7 +367,7 @@ def refused(method: str, path: str, *overrides: str, capsys: pytest.CaptureFixtu
     return line
 
 
-def test_a_finished_run_is_left_as_it_is(
+def test_a_finished_run_is_not_changed(
     write_recipe: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     path = write_recipe("grpo", max_steps=4, save_steps=3)
@@ -480,7 +481,7 @@ def test_no_step_is_no_run(
             write_recipe(method, per_device_train_batch_size=9, dataloader_drop_last=True),
             capsys=capsys,
         )
-        assert "not one step was trained, so nothing is saved: 8 rows make no whole batch" in told
+        assert "no step was trained, so nothing is saved: 8 rows do not fill a batch" in told
     assert not (tmp_path / "run" / "model.safetensors").exists() and not run_dir.is_finished(
         tmp_path / "run"
     )
@@ -758,7 +759,7 @@ def test_going_on_says_what_has_changed_and_refuses_another_batch(
     assert [entry["step"] for entry in metrics(run) if "loss" in entry] == [1, 2, 3, 4]
 
 
-def test_a_checkpoint_of_weights_alone_is_no_point_to_go_on_from(
+def test_a_run_cannot_resume_from_a_checkpoint_with_only_weights(
     write_recipe: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     sft.main([write_recipe("sft", max_steps=2, save_only_model=True)])

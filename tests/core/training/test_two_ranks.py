@@ -160,7 +160,9 @@ def test_reference_and_teacher_are_those_of_data_parallelism(
     assert metrics(here / "distillation")[0]["loss"] > 0.1  # the teacher is another model
 
 
-def test_loading_that_would_leave_zeros_is_switched_off_aloud(launch: Callable[..., Path]) -> None:
+def test_loading_that_would_leave_zeros_is_switched_off_with_a_warning(
+    launch: Callable[..., Path],
+) -> None:
     folder = launch("fsdp2", *RAM_EFFICIENT)
     said = {
         name: any("fsdp_cpu_ram_efficient_loading" in line for line in log_lines(folder / name))

@@ -622,7 +622,7 @@ def test_failed_requests(
 
 def test_a_judge_without_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-    with pytest.raises(RecipeError, match="OPENAI_BASE_URL: must be"):
+    with pytest.raises(RecipeError, match="OPENAI_BASE_URL: must start with"):
         build(model="openai:m", prompt=PROMPT)(prompts=[QUESTION], completions=["a"])
 
 

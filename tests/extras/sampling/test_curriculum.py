@@ -65,7 +65,7 @@ def write(write_recipe: Callable[..., str], tmp_path: Path) -> Callable[..., str
     return lambda **changes: write_recipe("grpo", **{**keys, **changes})
 
 
-def test_tasks_follow_by_held_out_rows_and_a_stopped_run_goes_on_with_the_same(
+def test_tasks_advance_by_held_out_accuracy_and_a_stopped_run_resumes_its_task(
     write, tmp_path: Path
 ) -> None:
     SEEN.clear()
