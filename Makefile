@@ -6,6 +6,7 @@
 #   make test | make lint | make format
 #   make menu                                    writes the tables of recipes/README.md and README.zh.md from the recipes' headers
 #   make docs                                    the documentation site, in outputs/site; an environment of its own
+#   make api                                     writes docs/api.md from the docstrings of the public names
 #   make test-vllm                               vLLM for real, on the CPU, in an environment of its own
 #   make bench                                   verdicts a second against TRL and math-verify, the layer's cost: half an hour, two cores
 #   make grpo RECIPE=gsm8k_qwen05b CONFIG=single_gpu ARGS="--max_steps 100"
@@ -37,7 +38,7 @@ NO_BASE = test -n "$(BASE)" || { echo "make: Python 3.11 to 3.14 is needed (look
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
-.PHONY: help install named demo r1-mini agent check test test-vllm lint format menu grpo sft generate vllm-server distill bench docs clean
+.PHONY: help install named demo r1-mini agent check test test-vllm lint format menu api grpo sft generate vllm-server distill bench docs clean
 # Two pips at once would break one environment.
 .NOTPARALLEL:
 
@@ -158,6 +159,9 @@ endif
 
 menu: install
 	$(BIN)/python recipes/menu.py
+
+api: install
+	$(BIN)/python tools/api_page.py
 
 bench: install
 	$(BIN)/python benchmarks/run.py $(ARGS)

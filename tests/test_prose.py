@@ -10,6 +10,7 @@ from tests.conftest import REPOSITORY
 PAGES = (
     "README.md",
     "AGENTS.md",
+    "docs/api.md",
     "docs/faq.md",
     "docs/first_hour.md",
     "docs/flat_reward.md",

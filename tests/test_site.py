@@ -4,6 +4,8 @@ nothing from another host, and axe-core finds nothing in it.
 
 import functools
 import http.server
+import importlib
+import inspect
 import json
 import os
 import posixpath
@@ -16,6 +18,7 @@ import pytest
 import yaml
 
 from tests.conftest import REPOSITORY
+from tools import api_page
 from tools import mkdocs_hooks as hooks
 
 DOCS = REPOSITORY / "docs"
@@ -23,6 +26,20 @@ CONFIG = yaml.safe_load((REPOSITORY / "mkdocs.yml").read_text(encoding="utf-8"))
 PAGES = {path.relative_to(DOCS).as_posix(): path for path in sorted(DOCS.rglob("*.md"))}
 # Pages that the navigation leaves out, each with its reason.
 EXCLUDED: dict[str, str] = {}
+# In an `__all__` for the package's other layers.
+INTERNAL = set(
+    [
+        "Refusal",
+        "LoadReport",
+        "boxed_spans",
+        "fitting_format",
+        "leaves_open",
+        "named_marks",
+        "template_prefill",
+        "parse_yaml",
+        "read_yaml",
+    ]
+)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 MKDOCS = REPOSITORY / ".venv-docs" / "bin" / "mkdocs"
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -110,6 +127,24 @@ def test_the_placeholder_of_the_repository_stands_in_the_readmes_and_the_site_s_
         and "github.com/OWNER" in path.read_text(encoding="utf-8")
     ]
     assert named == []
+
+
+def test_the_api_page_is_what_the_docstrings_say():
+    written = api_page.PAGE.read_text(encoding="utf-8")
+    assert written == api_page.page(), "make api"
+    exec(re.findall(r"```python\n(.*?)```", written, re.DOTALL)[0], {})
+
+
+def test_public_names_that_a_module_lists_are_described():
+    """All functions and classes of `__all__`; registries and catalogues are objects."""
+    missing = set()
+    for module, names in api_page.PUBLIC.items():
+        listed = getattr(importlib.import_module(module), "__all__", [])
+        things = {name: getattr(importlib.import_module(module), name) for name in listed}
+        described = {name for name, thing in things.items() if inspect.isroutine(thing)}
+        described |= {name for name, thing in things.items() if isinstance(thing, type)}
+        missing |= described - set(names)
+    assert missing == INTERNAL
 
 
 @pytest.fixture(scope="module")

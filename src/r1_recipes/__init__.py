@@ -1,5 +1,6 @@
-"""r1-recipes: reasoning models the DeepSeek-R1 way, one YAML a run, on Hugging Face TRL. Importing
-this imports no torch.
+"""Train reasoning models the DeepSeek-R1 way: one YAML file is one run, on Hugging Face TRL.
+
+Importing this imports no torch.
 """
 
 import os

@@ -1,5 +1,6 @@
-"""Rows in, conversations out: ``load_dataset`` gives the trainers what they take. Importing this
-imports no torch.
+"""Load rows and turn them into conversations that the trainers take.
+
+Importing this imports no torch.
 """
 
 from r1_recipes.data.load import LoadReport, load_dataset

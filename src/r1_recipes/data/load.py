@@ -150,9 +150,10 @@ def load_dataset(
     tokenizer: Any = None,
     rows: Dataset | Sequence[Dataset] | None = None,
 ) -> tuple[Dataset, LoadReport]:
-    """Load, map, select and render one split, in source order (a mixture: shuffled by its seed).
+    """Load, map, select and render one split.
 
-    ``prompt`` is messages, the instruction first and the question last. ``method`` says what else
+    Rows keep the source's order. A mixture is shuffled by its seed. ``prompt`` is a list of
+    messages, the instruction first and the question last. ``method`` decides which other columns
     rows have:
 
     - ``"grpo"``: ``solution`` (text, if the source has it) and the task's columns;
@@ -161,7 +162,19 @@ def load_dataset(
     - ``"reward"``: ``chosen`` and ``rejected``, one assistant message each;
     - ``"distill"``: nothing.
 
-    ``rows`` are source rows to use instead of loading them; for a mixture, one dataset a part.
+    Args:
+        args: The recipe's keys: ``recipe.script``.
+        fmt: The response format.
+        method: The command.
+        split: ``"train"`` or ``"test"``.
+        tokenizer: Counts the tokens of prompts and solutions where the recipe limits them.
+        rows: Source rows to use instead of loading them. For a mixture, one dataset per part.
+
+    Returns:
+        The rows, and a report on the rows that were dropped.
+
+    Raises:
+        RecipeError: No row is left, or a key does not fit the data.
     """
     if args.prompt_template is not None and "{question}" not in args.prompt_template:
         found = f"found {args.prompt_template!r}"

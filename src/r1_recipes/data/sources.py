@@ -35,13 +35,22 @@ def load_rows(
     hub: str = "huggingface",
     task_config: dict[str, Any] | None = None,
 ) -> Dataset:
-    """Read one split.
+    """Read one split of a source.
 
-    ``name`` is ``reasoning_gym:TASK``, ``countdown:2-6``, a path (file, folder of files,
-    ``save_to_disk`` folder); else an id on the hub. ``split`` may be a part, ``train[-128:]``, and
-    a single file is train, test and validation; ``config`` is a hub dataset's, or a sub-folder (of
-    a hub dataset if it ends in a slash); ``task_config`` is for what is generated. A RecipeError
-    says what is missing (file, split, configuration, package, network) and what there is instead.
+    Args:
+        name: ``reasoning_gym:TASK``, ``countdown:2-6``, a path (a file, a folder of files, a
+            ``save_to_disk`` folder), or an id on the hub.
+        split: The split, or a part of it: ``train[-128:]``. A single file can be read as train,
+            test and validation.
+        config: The configuration of a hub dataset, or a sub-folder. A sub-folder of a hub dataset
+            ends in a slash.
+        revision: The revision of a hub dataset.
+        hub: ``huggingface`` or ``modelscope``.
+        task_config: The settings of rows that are generated.
+
+    Raises:
+        RecipeError: A file, split, configuration, package or connection is missing; the message
+            says what there is instead.
     """
     prefix, colon, rest = name.partition(":")
     drawn = extras.installed()["dataset"]

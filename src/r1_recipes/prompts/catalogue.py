@@ -87,11 +87,16 @@ def get_response_format(
     prefill: str | None = None,
     folder: Path | None = None,
 ) -> ResponseFormat:
-    """Return a format with a recipe's ``system_prompt`` and ``prefill``; ``ValueError`` if there is
-    none.
+    """Return a response format with a recipe's ``system_prompt`` and ``prefill``.
 
-    It is given, or by name, or as its keys, or as ``FILE.yaml:NAME``, which is looked for in the
-    working directory, then in ``folder``.
+    Args:
+        name: A registered name, ``FILE.yaml:NAME``, a format's keys, or a format.
+        system_prompt: Replaces the format's own instruction.
+        prefill: Replaces the format's own prefill.
+        folder: Where ``FILE.yaml`` is looked for after the working directory.
+
+    Raises:
+        ValueError: There is no such format.
     """
     if isinstance(name, ResponseFormat):
         fmt = name

@@ -32,20 +32,21 @@ SLOT = re.compile(r"\{(reasoning|answer)\}")
 
 @dataclass(frozen=True)
 class ParsedResponse:
-    """A completion, read by a :class:`ResponseFormat`; both parts are stripped."""
+    """A completion, parsed by a :class:`ResponseFormat`. Both parts are stripped.
 
-    reasoning: str | None  # None: there is none, a reader sees nothing of it, or it never closes
-    answer: (
-        str | None
-        # The one after the reasoning; None: missing, nothing to see, or unclosed, or several
-        # contradict each other
-    )
-    # The whole text is one reasoning block, then one answer block, both with something to see, and
-    # nothing else
+    Attributes:
+        reasoning: ``None`` if there is none, if it shows a reader nothing, or if it never closes.
+        answer: The answer after the reasoning. ``None`` if it is missing, shows a reader nothing,
+            never closes, or if several answers contradict each other.
+        well_formed: Whether the text is one reasoning block, then one answer block, and nothing
+            else. Both must show a reader something.
+        boxes: The distinct contents of the boxes after the reasoning. Empty boxes are ignored.
+    """
+
+    reasoning: str | None
+    answer: str | None
     well_formed: bool
-    boxes: tuple[str, ...] = field(
-        default=(), compare=False
-    )  # what the different boxes after the reasoning hold; an empty one is none
+    boxes: tuple[str, ...] = field(default=(), compare=False)
 
 
 def is_blank(text: str) -> bool:
@@ -97,32 +98,38 @@ def one_spelling_of_boxes(text: str) -> str:
 
 @dataclass(frozen=True)
 class ResponseFormat:
-    """The shape of a response: how it is asked for, written and read."""
+    r"""The shape of a response: how an answer is asked for, written and parsed.
+
+    Attributes:
+        name: The name in a recipe.
+        system_prompt: The instruction that asks for this shape. ``""`` sends no system message.
+        layout: Literal text with one ``{answer}`` slot, and one ``{reasoning}`` slot before it.
+        reasoning_tags: The delimiters of the reasoning, without line breaks. ``None``: the
+            reasoning is the text before the answer or box.
+        answer_tags: The delimiters of the answer. ``None``: the answer is in a box, or is the rest
+            of the text.
+        boxed: Whether the answer is in ``\boxed{…}``. With ``answer_tags``, this holds where there
+            is no such block.
+        prose: Whether the answer is a text for a reader. Then the final answer in the text is
+            compared with the reference answer.
+        delimited: Whether there is no answer without the delimiters. The whole completion is then
+            neither searched for a box nor taken as the answer. The delimiters of the reasoning
+            appear once each, the second with the line breaks that the layout writes after it.
+        prefill: The start of the assistant's turn, which the model does not generate. Completions
+            are parsed with the prefill in front.
+        chat_template: A chat template for base models that need this format's own conversation.
+    """
 
     name: str
-    system_prompt: str  # the instruction that asks for this shape; "" sends no system message
-    layout: str  # literal text with one {answer} slot and one {reasoning} slot before it
-    reasoning_tags: tuple[str, str] | None = (
-        None  # without line breaks; None: the reasoning is what stands before answer or box
-    )
-    answer_tags: tuple[str, str] | None = (
-        None  # None: the answer is boxed or simply the rest of the text
-    )
-    boxed: bool = (
-        False  # the answer stands in \boxed{…}; with answer_tags, if there is no such block
-    )
-    # The answer is a text for a reader; what is compared with a gold is the final answer in it
+    system_prompt: str
+    layout: str
+    reasoning_tags: tuple[str, str] | None = None
+    answer_tags: tuple[str, str] | None = None
+    boxed: bool = False
     prose: bool = False
-    # Without its delimiters there is no answer: the whole completion is not searched for a box, nor
-    # taken for the answer. The reasoning's stand once each, the second with the line breaks that
-    # the layout writes after it.
     delimited: bool = False
-    # The assistant's turn starts with it, the model does not generate it; completions are read with
-    # it in front
     prefill: str = ""
-    chat_template: str | None = field(
-        default=None, repr=False
-    )  # for base models that need this format's own conversation text
+    chat_template: str | None = field(default=None, repr=False)
 
     @cached_property
     def tags(self) -> tuple[str, ...]:
@@ -159,8 +166,14 @@ class ResponseFormat:
         ]
 
     def render(self, reasoning: str, answer: str) -> str:
-        """Write a whole response, prefill included; outer white space of both parts is dropped.
-        ValueError: it could not be read back.
+        """Write a whole response, prefill included.
+
+        Args:
+            reasoning: The reasoning; white space around it is dropped.
+            answer: The answer; white space around it is dropped.
+
+        Raises:
+            ValueError: The response could not be parsed back.
         """
         parts = {"reasoning": reasoning.strip(), "answer": answer.strip()}
         text = SLOT.sub(lambda slot: parts[slot[1]], self.layout)
@@ -208,8 +221,10 @@ class ResponseFormat:
         return self.prefill + (rest.lstrip() if self.prefill[-1:].isspace() else rest)
 
     def parse(self, completion: str) -> ParsedResponse:
-        """Read a generated completion (without the prefill). Never raises, whatever the text;
-        linear in its length.
+        """Parse a generated completion. No text makes this method raise.
+
+        Args:
+            completion: What the model generated, without the prefill.
         """
         return self._read(self.prefill + completion)
 

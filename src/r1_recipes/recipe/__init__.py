@@ -1,5 +1,6 @@
-"""A recipe file and command-line overrides -> typed arguments. The command line wins over
-the file.
+"""Read a recipe file and command-line overrides into typed arguments.
+
+The command line wins over the file.
 """
 
 from r1_recipes.common.yaml_text import parse_yaml, read_yaml

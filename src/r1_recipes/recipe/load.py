@@ -38,12 +38,19 @@ def load_recipe(
     smoke: Callable[[Path, str, Settings], Settings] | None = None,
     world_size: int | None = None,
 ) -> Recipe:
-    """Read a recipe and its overrides, ``[PATH, --key, value, …]``, which win; no model and no data
-    is loaded.
+    """Read a recipe and its overrides, and check every key. No model and no data is loaded.
 
-    ``check`` is called with the path and all keys before TRL and code of one's own are imported;
-    ``smoke`` with path, method and all keys of a recipe with ``smoke: true``, and returns overrides
-    that shrink it. GRPO's batches are checked for ``world_size`` processes.
+    Args:
+        argv: ``[PATH, "--key", "value", …]``. Overrides win over the file.
+        method: The command: ``grpo``, ``sft``, ``distill``, ``reward``, ``generate`` or
+            ``evaluate``.
+        check: Called with the path and all keys, before TRL and your own code are imported.
+        smoke: Called with path, method and all keys of a recipe with ``smoke: true``. Returns
+            overrides that make the recipe small.
+        world_size: The number of processes that GRPO's batches are checked for.
+
+    Raises:
+        RecipeError: A key or a value is wrong; the message says what to write instead.
     """
     path, overrides = _split_command_line(argv, method)
     recipe: Recipe = Recipe(path=path, method=method, script=None, training=None, model=None)

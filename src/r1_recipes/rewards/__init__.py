@@ -1,5 +1,7 @@
-"""Rewards by name. ``get_reward_funcs(["accuracy", "format"])`` gives what ``trl.GRPOTrainer``
-takes; imports no torch.
+"""Rewards by name.
+
+``get_reward_funcs(["accuracy", "format"])`` returns what ``trl.GRPOTrainer`` takes. Importing this
+imports no torch.
 """
 
 # Importing a family registers its rewards.

@@ -1,4 +1,4 @@
-"""What every mapper is, and the registry of their names."""
+"""Define the base class of the mappers and the registry of their names."""
 
 from __future__ import annotations
 
@@ -21,42 +21,45 @@ MAPPERS: Registry[Any] = Registry("mapper")
 
 
 class SkipRow(Exception):
-    """This row cannot be used; the text says why, and is counted."""
+    """Raise this for a row that cannot be used; the text says why, and is counted."""
 
 
 @dataclass(frozen=True)
 class Mapper:
-    """Base of the mappers. Fields are the keys of ``mapper_config``; one called ``…_column`` names
-    a column, by default as in ``examples``.
+    """Base class of the mappers.
 
-    Calling one with a row (a dict of the source's columns) returns a
-    :class:`~r1_recipes.data.mapped_row.MappedRow`. It raises :class:`SkipRow` for a row without
-    what is needed.
+    A mapper turns a row of a source into a question and a reference answer. The fields of a
+    subclass are the keys of ``mapper_config``. A field called ``…_column`` names a column, by
+    default as in ``examples``.
+
+    Attributes:
+        name: The name in a recipe, or the name of a class that is not registered.
+        columns: The columns by which ``mapper: auto`` recognises the source.
+        needs: The columns that must be there, if they are not ``columns``. A tuple inside means any
+            one of several.
+        examples: Invented rows with all columns of the source, for ``--smoke``, ``auto`` and tests.
+        images: Whether rows come with a picture for a vision-language model.
     """
 
-    name: ClassVar[str]  # registry name, or the name of a class that is not registered
-    columns: ClassVar[tuple[str, ...]] = ()  # by which ``auto`` knows the source
-    needs: ClassVar[
-        tuple[str | tuple[str, ...], ...]
-    ] = ()  # that must be there, if not ``columns``; a tuple: one of several
-    # Invented rows with all columns of the source, for tests, documentation, ``auto`` and
-    # ``--smoke``.
+    name: ClassVar[str]
+    columns: ClassVar[tuple[str, ...]] = ()
+    needs: ClassVar[tuple[str | tuple[str, ...], ...]] = ()
     examples: ClassVar[tuple[dict[str, Any], ...]] = ()
-    images: ClassVar[bool] = (
-        False  # whether rows come with a picture, ``image``, for a vision-language model
-    )
+    images: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
+        """Name the class after itself, until it is registered."""
         cls.name = cls.__name__
 
     @classmethod
     def fit(cls, columns: Collection[str]) -> int:
-        """How many of ``columns`` this mapper knows; 0 if one of its own is missing."""
+        """Return how many of these columns the mapper knows, or 0 if one of its own is missing."""
         if not cls.columns or not set(cls.columns) <= set(columns):
             return 0
         return len({*cls.columns, *chain(*cls.examples)} & set(columns))
 
     def missing(self, columns: Collection[str]) -> list[str]:
+        """Return the columns that the mapper needs and that are not there."""
         names, absent = self._names(), []
         for need in self.needs or self.columns:
             first, *others = [need] if isinstance(need, str) else need
@@ -69,11 +72,11 @@ class Mapper:
 
     @classmethod
     def place(cls) -> str:
-        """Its name and, if its ``__call__`` is the user's own, that method's file and line."""
+        """Return the mapper's name and, for your own class, the file and line of ``__call__``."""
         return f"mapper {cls.name!r}{defined_at(cls.__call__)}"
 
     def example_rows(self) -> list[dict[str, Any]]:
-        """The ``examples`` that this mapper can read, columns named as it reads them."""
+        """Return the ``examples`` that this mapper can read, with its own column names."""
         names = self._names()
         rows = [
             {names.get(column, column): value for column, value in row.items()}
@@ -94,7 +97,20 @@ class Mapper:
         }
 
     def __call__(self, row: dict[str, Any]) -> MappedRow:
-        """Take ``columns`` for question, gold and, if there are three, worked solution."""
+        """Map one row.
+
+        The base class takes ``columns`` as question, reference answer and, if there are three,
+        worked solution.
+
+        Args:
+            row: The source's columns by name.
+
+        Returns:
+            A :class:`MappedRow`.
+
+        Raises:
+            SkipRow: The row lacks what is needed.
+        """
         names = [self._names().get(column, column) for column in self.columns]
         fields = zip(("question", "solution", "reasoning"), names, strict=False)
         return cast(MappedRow, {key: required_text(row, name) for key, name in fields})
@@ -102,8 +118,12 @@ class Mapper:
 
 @dataclass_transform(frozen_default=True)
 def register_mapper(name: str) -> Callable[[type[Mapper]], type[Mapper]]:
-    """Class decorator that makes a :class:`Mapper` available to recipes as ``name``, with the rows
-    of ``examples/NAME.jsonl`` beside it.
+    """Return a class decorator that makes a :class:`Mapper` available to recipes.
+
+    The rows of ``examples/NAME.jsonl`` beside the class's file become its ``examples``.
+
+    Args:
+        name: The name that ``mapper`` takes in a recipe.
     """
 
     def decorate(mapper: type[Mapper]) -> type[Mapper]:
@@ -121,8 +141,16 @@ def register_mapper(name: str) -> Callable[[type[Mapper]], type[Mapper]]:
 
 
 def get_mapper(name: str, columns: Collection[str] = (), **config: Any) -> Mapper:
-    """Build a mapper from its fields (``None``: not set); ``"auto"`` is the first registered one
-    that fits these columns best.
+    """Build a mapper.
+
+    Args:
+        name: A registered mapper, ``my_module:MyMapper``, or ``"auto"`` for the registered one that
+            fits the columns best.
+        columns: The columns of the source.
+        **config: The mapper's fields; ``None`` means not set.
+
+    Raises:
+        RecipeError: No mapper has this name or fits these columns, or a field is unknown.
     """
     config = {key: value for key, value in config.items() if value is not None}
     if name == "auto" and "prompt_column" in config:
@@ -149,11 +177,13 @@ def get_mapper(name: str, columns: Collection[str] = (), **config: Any) -> Mappe
 
 
 def check_choice(key: str, value: str, choices: Collection[str]) -> None:
+    """Raise if a value of ``mapper_config`` is not one of the choices."""
     if value not in choices:
         raise RecipeError("mapper_config: " + unknown_name(key, value, choices))
 
 
 def check_template(template: str | None, *slots: str) -> None:
+    """Raise if a template of ``mapper_config`` lacks one of its slots."""
     if template is not None and not all(slot in template for slot in slots):
         raise RecipeError(
             f"mapper_config: template: must hold {' and '.join(slots)}, got {template!r}"
@@ -161,8 +191,16 @@ def check_template(template: str | None, *slots: str) -> None:
 
 
 def as_text(value: Any, column: str) -> str:
-    """A cell as text, stripped; ``""`` if it is null, NaN (pandas' missing value) or a
-    spreadsheet's error (``#N/A``).
+    """Return a cell as stripped text.
+
+    Null, NaN (a missing value in pandas) and a spreadsheet's error (``#N/A``) give ``""``.
+
+    Args:
+        value: The cell.
+        column: The cell's column, for the error message.
+
+    Raises:
+        SkipRow: The cell is a list, a dict, or bytes that are not UTF-8.
     """
     if isinstance(value, list | dict):
         raise SkipRow(f"column {column!r} holds a {type(value).__name__}, not a text")
@@ -178,19 +216,19 @@ def as_text(value: Any, column: str) -> str:
 
 
 def optional_text(row: dict[str, Any], column: str) -> str:
+    """Return a cell as text, or ``""`` if it is empty or missing."""
     return as_text(row.get(column), column)
 
 
 def required_text(row: dict[str, Any], column: str) -> str:
+    """Return a cell as text, or skip the row if it is empty or missing."""
     if not (text := as_text(row.get(column), column)):
         raise SkipRow(f"column {column!r} is empty")
     return text
 
 
 def last_boxed(text: str) -> str:
-    r"""What the last balanced ``\boxed{…}`` of ``text`` holds, stripped; ``""`` if there
-    is none.
-    """
+    r"""Return what the last balanced ``\boxed{…}`` holds, stripped, or ``""`` if there is none."""
     text = one_spelling_of_boxes(text)
     boxes = [text[start:end].strip() for start, end in boxed_spans(text)]
     return boxes[-1] if boxes else ""
