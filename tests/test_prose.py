@@ -12,6 +12,7 @@ PAGES = (
     "AGENTS.md",
     "docs/api.md",
     "docs/faq.md",
+    "docs/fidelity.md",
     "docs/first_hour.md",
     "docs/flat_reward.md",
     "docs/one_gpu.md",
