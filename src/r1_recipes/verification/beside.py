@@ -17,6 +17,14 @@ maximum perimeter radius parallel perpendicular through passing point points tan
 directrix unique possible simply namely exactly limit sum product difference
 """
 BESIDE_ALGEBRA = frozenset(_BESIDE_ALGEBRA_TEXT.split())
+# Beside a value without letters, also these.
+_BESIDE_VALUES_TEXT = """
+approximately about around roughly altogether unit units square cubic degrees radians ordered pair
+pairs triple coordinates vertex vertices center centre foci focus respectively product products
+has have had was were will would equals evaluates comes out yes at on increasing decreasing
+converges diverges ratio
+"""
+BESIDE_VALUES = frozenset(_BESIDE_VALUES_TEXT.split())
 # The same in Chinese.
 CHINESE = re.compile("[\u4e00-\u9fff]+")
 _BESIDE_IN_CHINESE_TEXT = """
@@ -143,7 +151,7 @@ def _acts_on(before: str, piece: str, variables: frozenset[str]) -> bool:
     opening = re.match(r"\(|\\begin", piece)
     called = before + opening[0] if opening else before
     acts = ACTS.search(before) or ACTS.search(called)
-    return acts is not None and not re.search(r"\b(?:is|are)\b", before)
+    return acts is not None and not re.search(r"\b(?:is|are)\b", before[acts.start() :])
 
 
 def _restricts(rest: str, piece: str, variables: frozenset[str]) -> bool:

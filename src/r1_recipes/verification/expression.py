@@ -46,6 +46,7 @@ from r1_recipes.verification.words import (
 )
 
 _PAIR = re.compile(r"\\?\{?\s*[(](.*,.*)[)]\s*\\?\}?", re.DOTALL)
+_LINK = re.compile(r"\b(?:is|are|was|were|equals|ist|beträgt|est|es)\b|[为是]")
 _CURVE = re.compile(r"\A\s*[A-Za-z]\w?\s*:\s*(?=[^:]*=)")  # "L: y = 2x + 3"
 _IS = re.compile(r"\b([A-Za-z])\s+(?:is|equals)\s+(?=[-\d\\(])")  # "the value of x is 5"
 # Towers of powers and factorials: each would cost a worker its whole time limit, and no plain gold
@@ -110,6 +111,8 @@ def _read(text: str, cleaned: str, gold: Gold) -> Answer:
     bare = _without_names(cleaned, gold)
     if gold.variables and strange_words(bare, gold.variables):
         raise Refused(Refusal.CHANGED)
+    if not gold.variables and not _is_digits(gold) and _is_beside_another(cleaned, gold):
+        raise Refused(Refusal.CHANGED)
     if gold.parts:
         return _read_named(bare, gold)
     expression = _pair_as_gold(_without_words(bare, gold), gold)
@@ -119,6 +122,19 @@ def _read(text: str, cleaned: str, gold: Gold) -> Answer:
     if gold.relations:
         return _equation(text, cleaned, expression, gold)
     return _sides(expression, _as_it_stands(text, cleaned, gold), gold)
+
+
+def _is_digits(gold: Gold) -> bool:
+    """Return whether a gold is a number in digits, whose answers are often whole sentences."""
+    return re.fullmatch(r"-?[\d.,]+%?", (gold.text or "").strip()) is not None
+
+
+def _is_beside_another(cleaned: str, gold: Gold) -> bool:
+    """Return whether unknown words stand beside a value, behind the "is" if there is one: of the
+    subject nothing is known.
+    """
+    said = _LINK.split(cleaned)[-1]
+    return bool(strange_words(said, gold.variables, gold.left_out))
 
 
 def _check_cost(cleaned: str, gold: Gold) -> None:

@@ -106,7 +106,7 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
         rf"(?:add|plus|times|mod|base|choose|remainder|to)\s(?:{_COUNTS}) (?:{_COUNTS}|"
         rf"\d+)\stimes(?=\s*\d) add\s\w+\sto "
         r"(?:in|de)creased\sby reduced\sby to\sthe\s(?:power|third|fourth|fifth|sixth|"
-        r"seventh|eighth|ninth|tenth) revers\w+ upside\sdown "
+        r"seventh|eighth|ninth|tenth) revers\w+ backwards upside\sdown "
         r"recurring repeat(?:ed|ing) periodic inverted negated transposed swapped "
         r"(?:in\s)?(?:duodecimal|ternary|quaternary|quinary) percentiles? "
         r"(?:per\s)?mille promille permil gross couples? pairs\sof (?<=\d\s)score "

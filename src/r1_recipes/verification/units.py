@@ -7,7 +7,7 @@ import re
 # Symbols of two letters or more; a letter alone is a unit only if it is styled or stands apart, or
 # if the gold has no variables.
 UNITS = (
-    "mm|cm|dm|km|nm|ft|in|yd|mi|kg|mg|lbs?|oz|ms|ns|secs?|mins?|hrs?|m[lL]|c[lL]|gal|k?N|[kM]J|[kM]W|k?Wh|[km]V|mA|[kMG]?Hz|[khM]?Pa|atm|"
+    "mm|cm|dm|km|nm|ft|in|yd|mi|kg|mg|lbs?|oz|ms|ns|secs?|mins?|hrs?|m[lL]|c[lL]|gal|k?N|[kM]J|[kM]W|k?Wh|[km]V|m?Ah|mA|[kMG]?Hz|[khM]?Pa|atm|"
     "[kM]?eV|m?mol|k?cal|[kKMGT]B|Nm|rad|mph|kph|km/?h|rpm|dB|erg|cc|[pf]m|ng|bar|knots?"
 )
 # A variable's product, 2mV, if there is no space

@@ -140,6 +140,8 @@ def _check_labels(cleaned: str, gold: Gold) -> None:
     """
     if not gold.left_out:
         return
+    if _ORDINAL.search(cleaned) and not _ORDINAL.search(gold.raw):
+        raise Refused(Refusal.DIFFERENT)  # the 7th day for 7 days
     dozen = _MULTIPLIES.match(gold.left_out)
     if dozen and dozen[0] not in cleaned.casefold():
         raise Refused(Refusal.DIFFERENT)
@@ -156,6 +158,7 @@ def _are_among(some: set[str], all_of_them: set[str]) -> bool:
     )
 
 
+_ORDINAL = re.compile(r"\d\s*(?:st|nd|rd|th)\b|第\s*\d|\d\.\s*[A-Z][a-z]")
 _MULTIPLIES = re.compile("dozen|gross|score|hundred|thousand")
 # Words in front of mathematics, and behind it.
 _BETWEEN_WORDS = re.compile(r"([^\d\\(\[{]*)((?:.*[\d})\]])?\s*(?:\\?%)?)([^\d})\]]*)", re.DOTALL)

@@ -12,12 +12,13 @@ from r1_recipes.verification.beside import (
     ACTS,
     BESIDE_ALGEBRA,
     BESIDE_IN_CHINESE,
+    BESIDE_VALUES,
     CHINESE,
     DIVIDED,
     SELECTS,
     changes,
 )
-from r1_recipes.verification.units import UNITS
+from r1_recipes.verification.units import UNITS, is_unit
 
 _COMMAND = re.compile(r"\\(?:(?:begin|end)\s*\{[a-zA-Z]+\}|[A-Za-z]+|.)", re.DOTALL)
 # Letters that no command owns. As a word they may carry an exponent (cm^2).
@@ -148,13 +149,18 @@ def _marked(text: str, variables: frozenset[str] | None) -> str:
     return re.sub(r"[^\x00-\x7f]+", "\0", _LETTERS.sub(mark, text))
 
 
-def strange_words(text: str, variables: frozenset[str]) -> list[str]:
+def strange_words(text: str, variables: frozenset[str], own: str = "") -> list[str]:
     """The words of an answer that may change the algebra beside them: those that are not listed."""
     runs = [run for run in _LETTERS.finditer(text) if not variables.issuperset(run[1])]
     behind = {run[1] for run in runs if re.search(r"[\d})]\s*\Z", text[: run.start()])}
     units = re.compile(UNITS)
     words = [run[1] for run in runs if not (run[1] in behind and units.fullmatch(run[1]))]
-    latin = [word for word in words if word.isascii() and word.casefold() not in BESIDE_ALGEBRA]
+    known = BESIDE_ALGEBRA | set(own.casefold().split())
+    if not variables:
+        # AB and PQR are names.
+        words = [word for word in words if not (is_unit(word) or re.fullmatch("[A-Z]{2,4}", word))]
+        known |= BESIDE_VALUES
+    latin = [word for word in words if word.isascii() and word.casefold() not in known]
     chinese = [run for run in CHINESE.findall(text) if not BESIDE_IN_CHINESE.fullmatch(run)]
     others = [word for word in words if not word.isascii() and not CHINESE.search(word)]
     return latin + others + chinese
