@@ -111,7 +111,7 @@ def _read(text: str, cleaned: str, gold: Gold) -> Answer:
     bare = _without_names(cleaned, gold)
     if gold.variables and strange_words(bare, gold.variables):
         raise Refused(Refusal.CHANGED)
-    if not gold.variables and not _is_digits(gold) and _is_beside_another(cleaned, gold):
+    if not gold.variables and not in_digits(gold) and _is_beside_another(cleaned, gold):
         raise Refused(Refusal.CHANGED)
     if gold.parts:
         return _read_named(bare, gold)
@@ -124,7 +124,7 @@ def _read(text: str, cleaned: str, gold: Gold) -> Answer:
     return _sides(expression, _as_it_stands(text, cleaned, gold), gold)
 
 
-def _is_digits(gold: Gold) -> bool:
+def in_digits(gold: Gold) -> bool:
     """Return whether a gold is a number in digits, whose answers are often whole sentences."""
     return re.fullmatch(r"-?[\d.,]+%?", (gold.text or "").strip()) is not None
 

@@ -154,6 +154,24 @@ _TAKES_BACK = re.compile(
 )
 
 
+# The same in front of a value in LaTeX, where a sentence about it is rarer than one that counts:
+# "the root we must discard is", "twice the area is".
+_DENIES = re.compile(
+    r"\b(?:can(?:not|'t)|could(?: not|n't)) (?:be|obtain|get|find|happen|occur|hold)\b|"
+    r"\b(?:must|ha(?:ve|s) to|to)(?: be)? (?:discard|reject|exclude|remove|omit|le(?:ave|ft) out|"
+    r"throw|rule)\w*|\b(?:breaks?|fail\w*|violat\w*|discarded|forbidden|excluded|rejected|"
+    r"thrown away|left out|ruled out|odds)\b|"
+    r"\A\W*(?:the )?(?:twice|thrice|half|double|triple|reciprocal|square|cube|(?:co)?sine|tangent|"
+    r"logarithm|opposite|complement)\b",
+    re.IGNORECASE,
+)
+
+
+def denies(subject: str) -> bool:
+    """Return whether the subject of "… is \\frac{7}{9}" says that this is another thing."""
+    return _DENIES.search(subject) is not None
+
+
 def takes_back(subject: str) -> bool:
     """Whether the subject of "… is 72" says that 72 is not the answer."""
     return _TAKES_BACK.search(subject) is not None

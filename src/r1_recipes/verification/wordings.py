@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-from r1_recipes.verification.expression import Answer, Refused, read_expression
+from r1_recipes.verification.expression import Answer, Refused, in_digits, read_expression
 from r1_recipes.verification.gold import Gold, squeezed
 from r1_recipes.verification.lexicon import (
     Refusal,
     agrees,
+    denies,
     in_symbols,
     refusals,
     says,
@@ -285,7 +286,8 @@ def _check_words(cleaned: str, gold: Gold) -> None:
     link = " is " if " is " in cleaned else " are "
     subject, _, predicate = cleaned.rpartition(link)
     tells = TELLING.search(predicate)
-    if takes_back(subject) and tells and gold.words is None:
+    against = takes_back(subject) or (not in_digits(gold) and denies(subject))
+    if against and tells and gold.words is None:
         raise Refused(Refusal.HEDGE)
     read = predicate if tells and not re.search(r"\d", subject) else cleaned
     for word, refusal in refusals(read).items():

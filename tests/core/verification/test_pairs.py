@@ -64,7 +64,7 @@ def test_honest_spellings_score():
 CONVENTIONS = {
     "a word beside a number": [
         ("72", "72 grand"),
-        ("72", "the number after 72"),
+        ("72", "the price of a shoe is 72"),
         ("-72", "size -72"),
     ],
     "one unit of two": [("60", "60 km/h"), ("5 kW", "5")],
