@@ -7,6 +7,7 @@
 #   make menu                                    writes the tables of recipes/README.md and README.zh.md from the recipes' headers
 #   make docs                                    the documentation site, in outputs/site; an environment of its own
 #   make api                                     writes docs/api.md from the docstrings of the public names
+#   make notebook                                runs notebooks/quickstart.ipynb and keeps its outputs
 #   make test-vllm                               vLLM for real, on the CPU, in an environment of its own
 #   make bench                                   verdicts a second against TRL and math-verify, the layer's cost: half an hour, two cores
 #   make grpo RECIPE=gsm8k_qwen05b CONFIG=single_gpu ARGS="--max_steps 100"
@@ -38,7 +39,7 @@ NO_BASE = test -n "$(BASE)" || { echo "make: Python 3.11 to 3.14 is needed (look
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
-.PHONY: help install named demo r1-mini agent check test test-vllm lint format menu api grpo sft generate vllm-server distill bench docs clean
+.PHONY: help install named demo r1-mini agent check test test-vllm lint format menu api notebook grpo sft generate vllm-server distill bench docs clean
 # Two pips at once would break one environment.
 .NOTPARALLEL:
 
@@ -162,6 +163,10 @@ menu: install
 
 api: install
 	$(BIN)/python tools/api_page.py
+
+# Three minutes on two cores.
+notebook: install
+	$(BIN)/python tools/notebook.py
 
 bench: install
 	$(BIN)/python benchmarks/run.py $(ARGS)

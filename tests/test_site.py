@@ -237,7 +237,7 @@ def visit(browser, address):
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desktop", "phone"])
-@pytest.mark.parametrize("page", ["", "flat_reward/", "flat_reward.zh/", "recipes/"])
+@pytest.mark.parametrize("page", ["", "flat_reward/", "flat_reward.zh/", "recipes/", "api/"])
 def test_axe_finds_nothing(visit, page, viewport, scheme):
     axe = pytest.importorskip(
         "axe_playwright_python.sync_playwright", reason="pip install axe-playwright-python"
