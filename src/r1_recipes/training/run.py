@@ -180,8 +180,8 @@ def train(run: Run, trainer: Trainer) -> None:
                 "--resume_from_checkpoint true)"
             )
         raise RecipeError(
-            f"{error}: stopped after step {trainer.state.global_step}. Fix: correct the problem. "
-            f"Then the same command {again}"
+            f"{error}. Training stopped after step {trainer.state.global_step}. After the fix, the "
+            f"same command {again}"
         ) from error
     step = trainer.state.global_step
     if run.stop_requested and step < trainer.state.max_steps:

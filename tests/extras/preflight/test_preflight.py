@@ -582,8 +582,7 @@ def test_an_evaluation_batch_that_groups_do_not_fill(recipe, tmp_path):
     report = check(path)
     (message,) = found(report, "error").values()
     assert (
-        "multiple of 4 completions, got 6" in message
-        and "per_device_eval_batch_size: 8" in message
+        "multiple of 4 completions, got 6" in message and "per_device_eval_batch_size: 8" in message
     )
     report = check(path, num_processes=2)  # 12 is
     assert found(report, "error") == {}
