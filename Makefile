@@ -5,6 +5,8 @@
 #   make check                                   lint, types and the fast tests, for whoever changes a line: two minutes
 #   make test | make lint | make format
 #   make menu                                    writes the tables of recipes/README.md and README.zh.md from the recipes' headers
+#   make docs                                    the documentation site, in outputs/site; an environment of its own
+#   make api                                     writes docs/api.md from the docstrings of the public names
 #   make test-vllm                               vLLM for real, on the CPU, in an environment of its own
 #   make bench                                   verdicts a second against TRL and math-verify, the layer's cost: half an hour, two cores
 #   make grpo RECIPE=gsm8k_qwen05b CONFIG=single_gpu ARGS="--max_steps 100"
@@ -36,7 +38,7 @@ NO_BASE = test -n "$(BASE)" || { echo "make: Python 3.11 to 3.14 is needed (look
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
-.PHONY: help install named demo r1-mini agent check test test-vllm lint format menu grpo sft generate vllm-server distill bench clean
+.PHONY: help install named demo r1-mini agent check test test-vllm lint format menu api grpo sft generate vllm-server distill bench docs clean
 # Two pips at once would break one environment.
 .NOTPARALLEL:
 
@@ -94,6 +96,18 @@ test-vllm: export VLLM_CPU_KVCACHE_SPACE = 2
 test-vllm: $(VLLM_VENV)/.installed
 	$(VLLM_VENV)/bin/python -m pytest tests/vllm $(ARGS)
 
+# The site's packages and the project's need not agree, so they have an environment each.
+DOCS_VENV := .venv-docs
+$(DOCS_VENV)/.installed: docs/requirements.txt
+	@$(NO_BASE)
+	@$(DOCS_VENV)/bin/python -m pip --version >/dev/null 2>&1 || $(BASE) -m venv --clear $(DOCS_VENV)
+	$(DOCS_VENV)/bin/python -m pip install -r docs/requirements.txt
+	@touch $@
+
+docs: export NO_MKDOCS_2_WARNING = 1
+docs: $(DOCS_VENV)/.installed
+	$(DOCS_VENV)/bin/mkdocs build --strict $(ARGS)
+
 lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -146,8 +160,11 @@ endif
 menu: install
 	$(BIN)/python recipes/menu.py
 
+api: install
+	$(BIN)/python tools/api_page.py
+
 bench: install
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
 clean:
-	rm -rf $(VENV) $(VLLM_VENV) .pytest_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf $(VENV) $(VLLM_VENV) $(DOCS_VENV) .pytest_cache .ruff_cache .hypothesis src/*.egg-info

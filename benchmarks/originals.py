@@ -5,7 +5,7 @@ those that do not stand where it says.
     git clones there if they are missing
 
 Needs git and, for the clones, a network. tests/test_fidelity.py holds the same data against recipes
-and docs/fidelity.md, without either.
+and docs/fidelity/, without either.
 """
 
 import math

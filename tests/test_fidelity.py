@@ -1,4 +1,4 @@
-"""docs/fidelity.md and docs/data/fidelity.yaml: ours is what the recipe resolves to, theirs has its
+"""docs/fidelity/ and docs/data/fidelity.yaml: ours is what the recipe resolves to, theirs has its
 source and its value in both, and each difference stands in the recipe's header.
 """
 
@@ -14,7 +14,12 @@ from r1_recipes.recipe.types import namespace_value
 from r1_recipes.recipe.values import to_builtin
 from tests.conftest import RECIPES, REPOSITORY, method_of
 
-DOCUMENT = (REPOSITORY / "docs" / "fidelity.md").read_text(encoding="utf-8")
+INDEX = (REPOSITORY / "docs" / "fidelity.md").read_text(encoding="utf-8")
+PAGES = {
+    path.stem: path.read_text(encoding="utf-8")
+    for path in sorted((REPOSITORY / "docs" / "fidelity").glob("*.md"))
+}
+DOCUMENT = "\n".join(PAGES.values())
 NAMES = {
     path.relative_to(REPOSITORY / "recipes").with_suffix("").as_posix(): path for path in RECIPES
 }
@@ -99,9 +104,19 @@ def differs(path):
 
 
 def test_every_recipe_has_a_table_or_is_our_own():
-    own = re.search(r"^Our own: (.*?)\n\n", DOCUMENT, re.MULTILINE | re.DOTALL)[1]
+    own = re.search(r"^Our own, without an original: (.*)$", INDEX, re.MULTILINE)[1]
     listed = re.findall(r"`([\w/]+)`", own)
     assert sorted([*sections(), *listed]) == sorted(NAMES)
+
+
+def test_the_index_links_each_recipe_to_its_table():
+    linked = re.findall(r"\[(\S+)\]\(fidelity/(\w+)\.md#", INDEX)
+    headings = [
+        (name, page)
+        for page, text in PAGES.items()
+        for name in re.findall(r"^## (\S+)$", text, re.MULTILINE)
+    ]
+    assert sorted(linked) == sorted(headings)
 
 
 @pytest.mark.parametrize("name", sorted(sections()))
@@ -158,7 +173,7 @@ def cited(cell):
 
 
 def test_every_table_has_a_source():
-    assert list(ORIGINALS) == list(sections())
+    assert sorted(ORIGINALS) == sorted(sections())
     for name, its in ORIGINALS.items():
         assert PAPER.fullmatch(its["source"]) or place(its["source"], 1), name
 

@@ -10,7 +10,9 @@ from tests.conftest import REPOSITORY
 PAGES = (
     "README.md",
     "AGENTS.md",
+    "docs/api.md",
     "docs/faq.md",
+    "docs/fidelity.md",
     "docs/first_hour.md",
     "docs/flat_reward.md",
     "docs/one_gpu.md",

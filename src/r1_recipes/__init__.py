@@ -1,6 +1,6 @@
-"""Train reasoning models the DeepSeek-R1 way, with one YAML per run, on Hugging Face TRL.
+"""Train reasoning models the DeepSeek-R1 way: one YAML file is one run, on Hugging Face TRL.
 
-Importing this package does not import torch.
+Importing this imports no torch.
 """
 
 import os

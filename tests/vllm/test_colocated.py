@@ -26,7 +26,7 @@ def train(
     another one after each; or a variant.
     """
 
-    def run(how: str, recipe: str = RECIPE) -> subprocess.CompletedProcess[str]:
+    def run(how: str, recipe: str = RECIPE, *more: str) -> subprocess.CompletedProcess[str]:
         changes = {
             "model_name_or_path": small_model,
             "dataset_name": sums,
@@ -52,7 +52,8 @@ def train(
             "0.5",
             "1",
         ]
-        return run_python("-m", "tests.vllm.colocated", how, recipe, *ON_CPU, *words, *rewards)
+        given = more or rewards
+        return run_python("-m", "tests.vllm.colocated", how, recipe, *ON_CPU, *words, *given)
 
     return run
 
@@ -79,6 +80,16 @@ def test_the_engine_follows_the_model_that_is_trained(
         "rewards/accuracy/mean" in entry and "rewards/letters/mean" in entry
         for entry in metrics(tmp_path / "reload")
     )
+
+
+def test_rounds_of_dynamic_sampling_use_the_engine(train: Callable, tmp_path: Path) -> None:
+    rewards = ["--reward_funcs", "tests.support.flat_groups:spread", "--reward_weights", "1"]
+    train("reload", RECIPE, *rewards, "--dynamic_sampling", "{max_rounds: 3}")
+    found = metrics(tmp_path / "reload")
+    assert len(found) == STEPS and max(entry[DIFFERENCE] for entry in found) < 1e-3
+    assert max(entry["sampling/rounds"] for entry in found) > 1
+    for entry in found:
+        assert entry["sampling/rounds"] == 3 or entry["frac_reward_zero_std"] == 0
 
 
 def test_episodes_train_with_the_engine(run_python: Callable, caller: Path, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
-"""Load data sets, map their rows and render them as the columns that trainers take.
+"""Load rows and turn them into conversations that the trainers take.
 
-Importing this package does not import torch.
+Importing this imports no torch.
 """
 
 from r1_recipes.data.load import LoadReport, load_dataset

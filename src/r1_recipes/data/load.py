@@ -157,9 +157,9 @@ def load_dataset(
 ) -> tuple[Dataset, LoadReport]:
     """Load, map, select and render one split.
 
-    Rows keep the order of the source. The rows of a mixture are shuffled with its seed. Every row
-    has ``prompt``, a list of messages with the instruction first and the question last. The other
-    columns depend on ``method``:
+    Rows keep the source's order. A mixture is shuffled by its seed. ``prompt`` is a list of
+    messages, the instruction first and the question last. ``method`` decides which other columns
+    rows have:
 
     - ``"grpo"``: ``solution`` (text, if the source has it) and the columns of the task;
     - ``"generate"``: the same, ``question`` and every other field of the mapped row;
@@ -168,18 +168,18 @@ def load_dataset(
     - ``"distill"``: none.
 
     Args:
-        args: The typed keys of a recipe.
-        fmt: The response format that prompts ask for and targets are written in.
-        method: The trainer or command that takes the rows.
+        args: The recipe's keys: ``recipe.script``.
+        fmt: The response format.
+        method: The command.
         split: ``"train"`` or ``"test"``.
-        tokenizer: Needed for limits in tokens and for rows with calls of tools.
-        rows: Source rows to use instead of loading them; for a mixture, one dataset per part.
+        tokenizer: Counts the tokens of prompts and solutions where the recipe limits them.
+        rows: Source rows to use instead of loading them. For a mixture, one dataset per part.
 
     Returns:
-        The dataset, and a report of the rows that were kept and dropped.
+        The rows, and a report on the rows that were dropped.
 
     Raises:
-        RecipeError: A key cannot be used with this data, or all rows were dropped.
+        RecipeError: No row is left, or a key does not fit the data.
     """
     if args.prompt_template is not None and "{question}" not in args.prompt_template:
         raise RecipeError(

@@ -1,4 +1,4 @@
-"""What a mapper makes of one row of a source."""
+"""Describe what a mapper makes of one row of a source."""
 
 from typing import Any, TypedDict
 
@@ -6,7 +6,7 @@ Message = dict[str, Any]  # role, content, and what a call of a tool adds
 
 
 class ToolCall(TypedDict):
-    """One call of a tool in a worked answer, and what the tool returned."""
+    """One call of a tool in a worked answer, and the tool's result."""
 
     name: str
     arguments: dict[str, Any]
@@ -16,7 +16,7 @@ class ToolCall(TypedDict):
 class MappedRow(TypedDict, total=False):
     """What a mapper returns: a ``question`` or whole ``turns``, and whatever else the source has.
 
-    A mapper of your own may add any other key. It becomes a column, which the rewards see.
+    Your own mapper may add any other key. The key becomes a column, which the rewards see.
     """
 
     question: str
@@ -40,7 +40,14 @@ class MappedRow(TypedDict, total=False):
 
 
 def fault_of(mapped: Any) -> str | None:
-    """Say what a mapper returned if that is no :class:`MappedRow`; ``None`` if it is one."""
+    """Describe what a mapper returned if it is not a :class:`MappedRow`.
+
+    Args:
+        mapped: What the mapper returned.
+
+    Returns:
+        A text for an error message, or ``None`` if the row is valid.
+    """
     if not isinstance(mapped, dict):
         return f"{mapped!r:.80}"
     if "turns" in mapped or isinstance(mapped.get("question"), str):

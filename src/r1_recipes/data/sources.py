@@ -35,22 +35,22 @@ def load_rows(
     hub: str = "huggingface",
     task_config: dict[str, Any] | None = None,
 ) -> Dataset:
-    """Read one split.
+    """Read one split of a source.
 
     Args:
-        name: ``reasoning_gym:TASK``, ``countdown:2-6``, a path (a file, a folder of files or a
+        name: ``reasoning_gym:TASK``, ``countdown:2-6``, a path (a file, a folder of files, a
             ``save_to_disk`` folder), or an id on the hub.
-        split: The split, or a part of it: ``train[-128:]``. A single file is train, test and
-            validation.
-        config: The configuration of a hub dataset, or a sub-folder. For a hub dataset, the name of
-            a sub-folder ends in a slash.
+        split: The split, or a part of it: ``train[-128:]``. A single file can be read as train,
+            test and validation.
+        config: The configuration of a hub dataset, or a sub-folder. A sub-folder of a hub dataset
+            ends in a slash.
         revision: The revision of a hub dataset.
-        hub: ``"huggingface"`` or ``"modelscope"``.
-        task_config: The settings of a generated data set.
+        hub: ``huggingface`` or ``modelscope``.
+        task_config: The settings of rows that are generated.
 
     Raises:
-        RecipeError: The rows cannot be read. The message names the missing file, split,
-            configuration, package or network, and the alternatives.
+        RecipeError: A file, split, configuration, package or connection is missing; the message
+            says what there is instead.
     """
     prefix, colon, rest = name.partition(":")
     generators = extras.installed()["dataset"]

@@ -94,13 +94,13 @@ def get_response_format(
     """Return a response format with a recipe's ``system_prompt`` and ``prefill``.
 
     Args:
-        name: A format's name, its keys, ``FILE.yaml:NAME``, or a format.
-        system_prompt: Replaces the format's system prompt; "" sends none.
-        prefill: Replaces the format's prefill.
-        folder: Where ``FILE.yaml`` is searched after the working directory.
+        name: A registered name, ``FILE.yaml:NAME``, a format's keys, or a format.
+        system_prompt: Replaces the format's own instruction.
+        prefill: Replaces the format's own prefill.
+        folder: Where ``FILE.yaml`` is looked for after the working directory.
 
     Raises:
-        RecipeError: There is no format with this name, or its keys are wrong.
+        ValueError: There is no such format.
     """
     if isinstance(name, ResponseFormat):
         fmt = name

@@ -32,15 +32,20 @@ SLOT = re.compile(r"\{(reasoning|answer)\}")
 
 @dataclass(frozen=True)
 class ParsedResponse:
-    """A completion, read by a :class:`ResponseFormat`. Both parts are stripped."""
+    """A completion, parsed by a :class:`ResponseFormat`. Both parts are stripped.
 
-    reasoning: str | None  # None if it is missing, blank or never closed
-    # The answer after the reasoning. None if it is missing, blank or never closed, or if several
-    # answers contradict each other.
+    Attributes:
+        reasoning: ``None`` if there is none, if it shows a reader nothing, or if it never closes.
+        answer: The answer after the reasoning. ``None`` if it is missing, shows a reader nothing,
+            never closes, or if several answers contradict each other.
+        well_formed: Whether the text is one reasoning block, then one answer block, and nothing
+            else. Both must show a reader something.
+        boxes: The distinct contents of the boxes after the reasoning. Empty boxes are ignored.
+    """
+
+    reasoning: str | None
     answer: str | None
-    # The text is one reasoning block and then one answer block, both not blank, and nothing else.
     well_formed: bool
-    # Distinct contents of the boxes after the reasoning. Empty boxes do not count.
     boxes: tuple[str, ...] = field(default=(), compare=False)
 
 
@@ -97,26 +102,37 @@ def one_spelling_of_boxes(text: str) -> str:
 
 @dataclass(frozen=True)
 class ResponseFormat:
-    """How a response is asked for, written and read."""
+    r"""The shape of a response: how an answer is asked for, written and parsed.
+
+    Attributes:
+        name: The name in a recipe.
+        system_prompt: The instruction that asks for this shape. ``""`` sends no system message.
+        layout: Literal text with one ``{answer}`` slot, and one ``{reasoning}`` slot before it.
+        reasoning_tags: The delimiters of the reasoning, without line breaks. ``None``: the
+            reasoning is the text before the answer or box.
+        answer_tags: The delimiters of the answer. ``None``: the answer is in a box, or is the rest
+            of the text.
+        boxed: Whether the answer is in ``\boxed{…}``. With ``answer_tags``, this holds where there
+            is no such block.
+        prose: Whether the answer is a text for a reader. Then the final answer in the text is
+            compared with the reference answer.
+        delimited: Whether there is no answer without the delimiters. The whole completion is then
+            neither searched for a box nor taken as the answer. The delimiters of the reasoning
+            appear once each, the second with the line breaks that the layout writes after it.
+        prefill: The start of the assistant's turn, which the model does not generate. Completions
+            are parsed with the prefill in front.
+        chat_template: A chat template for base models that need this format's own conversation.
+    """
 
     name: str
-    system_prompt: str  # asks for this format; "" sends no system message
-    layout: str  # literal text with one {reasoning} slot and then one {answer} slot
-    # Without line breaks. None: the reasoning is the text before the answer or the box.
+    system_prompt: str
+    layout: str
     reasoning_tags: tuple[str, str] | None = None
-    # None: the answer is boxed, or is the rest of the text.
     answer_tags: tuple[str, str] | None = None
-    # The answer is in \boxed{…}. With answer_tags, a box counts only without an answer block.
     boxed: bool = False
-    # The answer is a text for people. The final answer in it is compared with the reference answer.
     prose: bool = False
-    # Without its delimiters there is no answer: the completion is not searched for a box, and is
-    # not taken as the answer. Each reasoning tag appears once, the second one with the line breaks
-    # that the layout writes after it.
     delimited: bool = False
-    # Starts the assistant's turn. The model does not generate it; completions are read with it.
     prefill: str = ""
-    # For base models, which have no chat template that fits this format.
     chat_template: str | None = field(default=None, repr=False)
 
     @cached_property
@@ -154,10 +170,14 @@ class ResponseFormat:
         ]
 
     def render(self, reasoning: str, answer: str) -> str:
-        """Return a complete response, including the prefill.
+        """Write a whole response, prefill included.
 
-        White space around both parts is dropped. Raise ValueError if the format could not read the
-        response.
+        Args:
+            reasoning: The reasoning; white space around it is dropped.
+            answer: The answer; white space around it is dropped.
+
+        Raises:
+            ValueError: The response could not be parsed back.
         """
         parts = {"reasoning": reasoning.strip(), "answer": answer.strip()}
         text = SLOT.sub(lambda slot: parts[slot[1]], self.layout)
@@ -206,9 +226,10 @@ class ResponseFormat:
         return self.prefill + (rest.lstrip() if self.prefill[-1:].isspace() else rest)
 
     def parse(self, completion: str) -> ParsedResponse:
-        """Read a generated completion (without the prefill).
+        """Parse a generated completion. No text makes this method raise.
 
-        It never raises, and its time is linear in the length of the text.
+        Args:
+            completion: What the model generated, without the prefill.
         """
         return self._read(self.prefill + completion)
 

@@ -1,4 +1,7 @@
-"""Turn a recipe file and command-line overrides into typed arguments. The command line wins."""
+"""Read a recipe file and command-line overrides into typed arguments.
+
+The command line wins over the file.
+"""
 
 from r1_recipes.common.yaml_text import parse_yaml, read_yaml
 from r1_recipes.recipe.load import load_recipe

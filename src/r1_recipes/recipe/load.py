@@ -37,21 +37,19 @@ def load_recipe(
     smoke: Callable[[Path, str, Settings], Settings] | None = None,
     world_size: int | None = None,
 ) -> Recipe:
-    """Read a recipe and its overrides without loading a model or data.
+    """Read a recipe and its overrides, and check every key. No model and no data is loaded.
 
     Args:
-        argv: ``[PATH, --key, value, …]``. Overrides win over the file.
-        method: The command, such as ``grpo`` or ``evaluate``.
-        check: Called with the path and all keys, before TRL and the user's code are imported.
-        smoke: Called with path, method and all keys of a recipe with ``smoke: true``. It returns
+        argv: ``[PATH, "--key", "value", …]``. Overrides win over the file.
+        method: The command: ``grpo``, ``sft``, ``distill``, ``reward``, ``generate`` or
+            ``evaluate``.
+        check: Called with the path and all keys, before TRL and your own code are imported.
+        smoke: Called with path, method and all keys of a recipe with ``smoke: true``. Returns
             overrides that make the recipe small.
-        world_size: Check GRPO's batches for this many processes. Default: those of this run.
-
-    Returns:
-        The recipe with typed arguments.
+        world_size: The number of processes that GRPO's batches are checked for.
 
     Raises:
-        RecipeError: A key, a value or a combination is wrong. The message names the fix.
+        RecipeError: A key or a value is wrong; the message says what to write instead.
     """
     path, overrides = _split_command_line(argv, method)
     recipe: Recipe = Recipe(path=path, method=method, script=None, training=None, model=None)

@@ -1,4 +1,4 @@
-"""A recipe as an object, and the keys that it may have beyond TRL's own."""
+"""Define a recipe as an object, and the keys that it may have beyond TRL's own."""
 
 import importlib
 import os
@@ -23,7 +23,7 @@ def _key(help: str, default: Any = None, **options: Any) -> Any:
 
 @dataclass
 class RecipeArguments:
-    """Data, response format and run keys that every entry point shares."""
+    """Data, response format and run keys that every command shares."""
 
     dataset_name: str | None = _key(
         "Hub or ModelScope id, a local file or folder, or 'reasoning_gym:TASK' or 'countdown:3-4'."
@@ -128,8 +128,9 @@ class TurnsRecipeArguments(RecipeArguments):
 
 @dataclass
 class GRPORecipeArguments(RecipeArguments):
-    """Keys of a GRPO recipe. The parameters of the rewards are keys too; they live with the
-    rewards.
+    """Keys of a GRPO recipe.
+
+    The parameters of the rewards are keys too; they are defined with the rewards.
     """
 
     reward_funcs: list[str] = _key(
@@ -175,6 +176,8 @@ class GRPORecipeArguments(RecipeArguments):
 
 @dataclass
 class DistillRecipeArguments(RecipeArguments):
+    """Keys of a distillation recipe."""
+
     distill_with: Literal["distillation", "gold", "server"] = _key(
         "TRL's trainer: 'distillation' (one vocabulary), 'gold' (any two), 'server' (one "
         "vocabulary, the teacher behind vLLM's server).",
@@ -201,7 +204,8 @@ class GenerateRecipeArguments(RecipeArguments):
 @dataclass
 class EvaluateRecipeArguments(RecipeArguments):
     """Keys of a benchmark: how many completions, and what else they are scored with.
-    ``num_samples`` tells it from a GRPO recipe.
+
+    ``num_samples`` distinguishes a benchmark from a GRPO recipe.
     """
 
     num_samples: int = _key("Sampled completions a row, besides the greedy one; 0: only that.")
@@ -245,8 +249,9 @@ class SamplingSettings:
 
 @dataclass
 class GenerationSettings(SamplingSettings):
-    """How completions are sampled and where they go; names and meanings are those of
-    ``trl.GRPOConfig``.
+    """How completions are sampled and where they are written.
+
+    Names and meanings are those of ``trl.GRPOConfig``.
     """
 
     output_dir: str = _key("The run directory.")
@@ -272,8 +277,15 @@ _DISTILL_CONFIGS = {
 
 
 def argument_types(method: str, distill_with: object = None) -> tuple[type, type, type]:
-    """Return the classes that have the keys of a recipe: ours, the trainer's (or our own settings),
-    the model's.
+    """Return the classes that have the keys of a recipe.
+
+    Args:
+        method: The command, for example ``grpo``.
+        distill_with: The recipe's key of this name.
+
+    Returns:
+        Our class, the class of the trainer's settings (or our own settings), and TRL's
+        ``ModelConfig``.
     """
     import trl
 
@@ -293,27 +305,37 @@ Config = TypeVar("Config")
 
 @dataclass
 class Recipe(Generic[Arguments, Config]):
+    """A recipe with its overrides applied and every value checked.
+
+    Attributes:
+        path: The recipe's file.
+        method: The command, for example ``grpo``.
+        script: The keys of this project.
+        training: TRL's config of the method, or the settings of generation and evaluation.
+        model: TRL's ``ModelConfig``.
+        reward_params: The parameters of rewards that the recipe sets.
+        environment_params: The parameters of environments that the recipe sets.
+        settings: What the file and the command line set. A run's copy of the recipe holds the same.
+        warnings: One sentence for each key that was translated or ignored.
+        typed: The keys of the command line.
+        adapted: The recipe's own values of keys that follow the machine.
+    """
+
     path: Path
     method: str
-    script: Arguments  # our arguments of the method
-    training: Config  # trl's config of the method, or our GenerationSettings or SamplingSettings
+    script: Arguments
+    training: Config
     model: "trl.ModelConfig"
-    reward_params: Settings = field(
-        default_factory=dict
-    )  # for get_reward_funcs, only those that the recipe sets
-    environment_params: Settings = field(default_factory=dict)  # of its environments, the same
-    settings: Settings = field(
-        default_factory=dict
-    )  # what file and command line set, translated; a run's copy of the recipe
-    warnings: list[str] = field(default_factory=list)  # one sentence a translated or ignored key
-    typed: frozenset[str] = frozenset()  # keys of the command line
-    adapted: Settings = field(
-        default_factory=dict
-    )  # the recipe's own values of keys that follow the machine
+    reward_params: Settings = field(default_factory=dict)
+    environment_params: Settings = field(default_factory=dict)
+    settings: Settings = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    typed: frozenset[str] = frozenset()
+    adapted: Settings = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        """The file's name without its ending; what a run directory remembers."""
+        """Return the file's name without its ending, which a run folder remembers."""
         return self.path.stem
 
 
@@ -326,7 +348,15 @@ EvaluateRecipe = Recipe[EvaluateRecipeArguments, SamplingSettings]
 
 
 def namespace_value(recipe: Recipe, key: str) -> Any:
-    """Return the resolved value of a key, wherever it lives."""
+    """Return the resolved value of a key, wherever it is stored.
+
+    Args:
+        recipe: The recipe.
+        key: Any key of the recipe.
+
+    Returns:
+        The value, or ``None`` if the recipe has no such key.
+    """
     for part in (recipe.script, recipe.training, recipe.model):
         if hasattr(part, key):
             return getattr(part, key)

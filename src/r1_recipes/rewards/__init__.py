@@ -1,7 +1,7 @@
 """Rewards by name.
 
-``get_reward_funcs(["accuracy", "format"])`` returns reward functions for ``trl.GRPOTrainer``.
-Importing this package does not import torch.
+``get_reward_funcs(["accuracy", "format"])`` returns what ``trl.GRPOTrainer`` takes. Importing this
+imports no torch.
 """
 
 # Importing a family registers its rewards.

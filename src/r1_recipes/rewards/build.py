@@ -1,4 +1,4 @@
-"""Names in a recipe -> reward functions."""
+"""Build reward functions from names in a recipe."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -15,13 +15,22 @@ def get_reward_funcs(
     reward_models: Mapping[str, Any] | None = None,
     **params: Any,
 ) -> list[Callable[..., Values]]:
-    """Build the reward functions of a recipe, in order: picklable callables with a ``__name__``, as
-    TRL takes them.
+    """Build the reward functions of a recipe.
 
-    ``names`` are registered ones, those of entries in ``reward_models``, or
-    ``my_module:my_reward``; ``response_format`` is what :func:`get_response_format` takes;
-    ``params`` are parameters of the rewards (``cosine_max_len=512``, …): one that several share
-    goes to each.
+    Args:
+        names: Registered rewards, entries of ``reward_models``, or ``my_module:my_reward``.
+        response_format: A name, a format's keys or a :class:`ResponseFormat`, as
+            :func:`get_response_format` takes it.
+        reward_models: Reward models and judges by name.
+        **params: Parameters of the rewards, for example ``cosine_max_len=512``. A parameter that
+            several rewards share goes to each of them.
+
+    Returns:
+        Picklable callables with a ``__name__``, in the order of ``names``. ``trl.GRPOTrainer``
+        takes them as ``reward_funcs``.
+
+    Raises:
+        RecipeError: A name or a parameter is unknown, or a reward cannot be built.
     """
     names = list(names)
     fmt = get_response_format(response_format)

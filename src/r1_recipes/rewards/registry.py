@@ -1,4 +1,4 @@
-"""The reward registry: names in a recipe -> callables that ``trl.GRPOTrainer`` takes."""
+"""Map the names of rewards in a recipe to callables that ``trl.GRPOTrainer`` takes."""
 
 from __future__ import annotations
 
@@ -25,45 +25,78 @@ def ignore(name: str, value: Any) -> None:
 
 @dataclass(frozen=True)
 class Reward:
-    """Base of the rewards here: a picklable callable with a name, reading completions through one
-    :class:`ResponseFormat`.
+    """Base class of the rewards here: a picklable callable with a name.
 
-    A subclass declares its parameters as dataclass fields with defaults; their names are keys in a
-    recipe. It defines :meth:`score_text`, or ``__call__`` if it needs a column: TRL passes
-    ``prompts``, ``completions``, ``completion_ids`` and every column of the data by name, and
-    expects one ``float`` per completion, or ``None`` for a row that the reward does not judge.
+    A subclass declares its parameters as dataclass fields with defaults, and their names become
+    recipe keys. It defines :meth:`score_text`, or ``__call__`` if it needs a column.
+
+    Attributes:
+        response_format: The format that completions are read with.
+        name: The name in a recipe; :func:`register_reward` sets it.
+        judges: What full marks mean. ``"answer"``: the answer is right. ``"shape"``: the format's
+            tags are right. ``"style"``: length, repetition, language or steps. ``""``: anything
+            else.
+        full_marks: The score of a right answer in the format, or ``None`` if it varies.
+        reads_gold: Whether the reward compares with the column ``solution``.
+        ranks_group: Whether the reward compares the completions of one prompt with each other.
     """
 
     response_format: ResponseFormat
     name: ClassVar[str]
-    # "answer": full marks mean a right answer. "shape": it reads the format's marks alone. "style":
-    # length, repetition, language or steps, whatever the format. "": anything else.
     judges: ClassVar[str] = ""
-    full_marks: ClassVar[float | None] = (
-        None  # what a right answer in the format's own words gets; None: it depends
-    )
-    reads_gold: ClassVar[bool] = False  # whether it compares with the column ``solution``
-    ranks_group: ClassVar[bool] = (
-        False  # whether it compares the completions of one prompt with each other
-    )
+    full_marks: ClassVar[float | None] = None
+    reads_gold: ClassVar[bool] = False
+    ranks_group: ClassVar[bool] = False
 
     @property
     def __name__(self) -> str:
+        """Return the name that TRL logs the reward under."""
         return self.name
 
     def __call__(self, completions: Column, **columns: Any) -> Values:
+        """Score a batch of completions.
+
+        Args:
+            completions: Texts, or lists of messages.
+            **columns: What TRL passes by name: ``prompts``, ``completion_ids``, and every column of
+                the data.
+
+        Returns:
+            One number per completion, or ``None`` for a completion that this reward does not judge.
+        """
         return [self.score_text(text) for text in completion_texts(completions)]
 
     def score_text(self, text: str) -> float | None:
-        """What one completion is worth, whatever its row holds."""
+        """Score one completion by its text alone.
+
+        Args:
+            text: The completion, without its prefill.
+
+        Returns:
+            A number, or ``None`` if this reward does not judge the completion.
+        """
         raise NotImplementedError
 
     def require(self, condition: bool, key: str, allowed: str) -> None:
-        """Refuse the value of the parameter ``key`` unless ``condition`` holds."""
+        """Refuse a parameter's value unless a condition holds.
+
+        Args:
+            condition: Whether the value is allowed.
+            key: The parameter.
+            allowed: What is allowed, in words.
+
+        Raises:
+            RecipeError: The condition does not hold.
+        """
         require(condition, key, allowed, getattr(self, key))
 
     def missing(self, needed: str, columns: Mapping[str, Any]) -> RecipeError:
-        """The error for a data set without the columns that this reward needs."""
+        """Return the error for a data set without the columns that this reward needs.
+
+        Args:
+            needed: The missing columns, in words.
+            columns: The columns that are there.
+        """
         made = ("prompts", "completions", "completion_ids")
         found = sorted(
             key
@@ -77,8 +110,14 @@ class Reward:
         )
 
     def golds(self, solution: Column | None, columns: Mapping[str, Any]) -> list[str | None]:
-        """The column ``solution`` as text; it is an error if there is none. ``columns`` are the
-        others.
+        """Return the reference answers as text.
+
+        Args:
+            solution: The column ``solution``.
+            columns: The other columns, which an error message lists.
+
+        Raises:
+            RecipeError: There is no column ``solution``.
         """
         if solution is None:
             raise self.missing("a column 'solution' with the gold answers", columns)
@@ -86,8 +125,9 @@ class Reward:
 
 
 class AnswerReward(Reward):
-    """Base of the rewards that compare the format's answer with the column ``solution``, by
-    :meth:`score`; 1.0 is a right answer.
+    """Base class of the rewards that compare an answer with the reference answer.
+
+    A subclass defines :meth:`score`. A score of 1.0 means that the answer is right.
     """
 
     judges = "answer"
@@ -102,6 +142,17 @@ class AnswerReward(Reward):
         log_extra: Log = ignore,
         **columns: Any,
     ) -> Values:
+        """Score each completion's answer against the column ``solution``.
+
+        Args:
+            completions: Texts, or lists of messages.
+            solution: The reference answers; ``None`` leaves a row unjudged.
+            log_extra: TRL's function that adds a column to the table of completions.
+            **columns: The other columns of the data.
+
+        Returns:
+            One number per completion, or ``None`` for a completion that this reward does not judge.
+        """
         golds = self.golds(solution, columns)
         answers = [self.answer(text) for text in completion_texts(completions)]
         self.log_answers(log_extra, answers, golds)
@@ -111,31 +162,52 @@ class AnswerReward(Reward):
         ]
 
     def score(self, answer: str | None, gold: str) -> float | None:
-        """What one answer is worth; ``None`` if this reward cannot judge by the gold."""
+        """Score one answer.
+
+        Args:
+            answer: The answer, or ``None`` if the completion has none.
+            gold: The reference answer.
+
+        Returns:
+            A number, or ``None`` if the reference answer cannot be compared with.
+        """
         raise NotImplementedError
 
     def answer(self, text: str) -> str | None:
+        """Return the answer in a completion, or ``None`` if there is none."""
         return self.response_format.parse(text).answer
 
     @staticmethod
     def log_answers(log_extra: Log, answers: Sequence[str | None], golds: Sequence[Any]) -> None:
-        """Send what was compared to the completions table, as the columns ``answer_parsed`` and
-        ``solution``.
+        """Add the columns ``answer_parsed`` and ``solution`` to the table of completions.
+
+        Args:
+            log_extra: TRL's function that adds a column.
+            answers: The answers as they were read.
+            golds: The reference answers.
         """
         for column, texts in (("answer_parsed", answers), ("solution", golds)):
             log_extra(column, ["" if text is None else str(text) for text in texts])
 
 
 def declared(reward: Any, fact: str) -> Any:
-    """What a reward's class says of it, as ``judges``; a function says what
-    :class:`Reward` does.
+    """Return what a reward's class declares.
+
+    Args:
+        reward: A reward. A function declares what :class:`Reward` does.
+        fact: The attribute, for example ``judges``.
     """
     return getattr(getattr(reward, "reward", reward), fact, getattr(Reward, fact))
 
 
 def answer_rewards(names: Iterable[str]) -> list[str]:
-    """The rewards whose full marks (1.0 or more) mean a right answer: ``accuracy`` first, then in
-    order; without any, ``accuracy``.
+    """Return the rewards whose full marks mean a right answer.
+
+    Args:
+        names: The rewards of a recipe.
+
+    Returns:
+        ``accuracy`` first, then the others in order. ``["accuracy"]`` if no reward judges answers.
     """
 
     def judges_answers(name: str) -> bool:
@@ -151,10 +223,13 @@ def answer_rewards(names: Iterable[str]) -> list[str]:
 
 @dataclass_transform(frozen_default=True)
 def register_reward(name: str) -> Callable:
-    """Class or function decorator that makes a reward available to recipes as ``name``.
+    """Return a decorator that makes a reward available to recipes.
 
-    A :class:`Reward` subclass gets the recipe's format, and parameters if it annotates some; a
-    function or another class is used as is.
+    A :class:`Reward` subclass is created with the recipe's format and its parameters. A function or
+    another class is used as it is.
+
+    Args:
+        name: The name in ``reward_funcs``.
     """
 
     def decorate(reward: Any) -> Any:
@@ -170,7 +245,14 @@ def register_reward(name: str) -> Callable:
 
 
 def reward_parameters(names: Iterable[str]) -> dict[str, dataclasses.Field]:
-    """The parameters of these rewards by name: what a recipe may set for them."""
+    """Return the parameters of rewards, which are recipe keys.
+
+    Args:
+        names: The rewards.
+
+    Returns:
+        The dataclass fields by name.
+    """
     rewards = filter(dataclasses.is_dataclass, (REWARDS.resolve(name) for name in names))
     return {
         f.name: f

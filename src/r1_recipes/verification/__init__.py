@@ -1,9 +1,8 @@
-r"""Is an answer mathematically equal to the gold? Decided by math-verify, bounded in time and
-memory, in worker processes.
+r"""Decide whether an answer is mathematically equal to the reference answer, in bounded time.
 
-Reading refuses or reduces an answer, numbers are compared here, the rest goes to processes that are
-killed when they hang: ``\boxed{9^{9^{9^{9}}}}`` keeps a C function busy that no signal handler and
-no thread can interrupt. Imports no torch.
+Reading refuses or reduces an answer, and numbers are compared here. The rest goes to math-verify in
+worker processes, which are killed when they hang: ``\boxed{9^{9^{9^{9}}}}`` keeps a C function busy
+that no signal handler and no thread can interrupt. Importing this imports no torch.
 """
 
 import atexit
@@ -42,8 +41,12 @@ CACHE_SIZE = 16_384  # verdicts remembered: several steps' worth of completions,
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether an answer is right, and why it is not; ``None``: the gold cannot be judged by, or
-    other answers spent the batch's time.
+    """Whether an answer is right, and why it is not.
+
+    Attributes:
+        right: ``None`` if the reference answer cannot be compared with, or other answers of the
+            batch used up the time.
+        refusal: Why the answer is not right, or ``None``.
     """
 
     right: bool | None
@@ -66,19 +69,31 @@ def judge(
     precision: int = PRECISION,
     questions: Sequence[str] | None = None,
 ) -> list[Verdict]:
-    r"""Compare each answer with its gold; never raise because of a text.
+    r"""Compare each answer with its reference answer. No text makes this function raise.
 
-    A gold is plain (``1,080``), LaTeX (``\frac{3}{4}``, ``\text{(C)}``), words (``No solution``),
-    or a solution text that has ``\boxed{…}`` or ``#### …``; several boxes are a list.
-    :func:`final_answer` takes answers from whole texts. To the locale ``de``, ``1.250,5`` is
-    1250.5; ``precision`` is the places that decimals are compared by, from a gold's first digit on
-    if it is below 0.001. An answer is right if it says the same text, or math-verify finds it equal
-    (``1080.00`` is ``1,080``; ``50%`` is 50 and 0.5).
+    An answer is right if it is the same text or if math-verify finds it equal: ``1080.00`` equals
+    ``1,080``, and ``50%`` equals 50 and 0.5.
 
-    With ``questions``, one per answer, an answer with an operation that stands in its question is
-    wrong unless the gold says the same, and a list has an order where the question asks for one.
-    TypeError: a text stands in place of a list. RuntimeError: workers cannot be started here
-    (math-verify is not installed, no processes left).
+    Args:
+        golds: The reference answers. Each is plain (``1,080``), LaTeX (``\frac{3}{4}``,
+            ``\text{(C)}``), words (``No solution``), or a solution with ``\boxed{…}`` or ``####
+            …``. Several boxes are a list.
+        answers: The answers; ``None`` where a completion has none. :func:`final_answer` takes
+            answers from whole texts.
+        locale: How numbers are written: ``1.250,5`` is 1250.5 in ``"de"``.
+        precision: The number of places that decimals are compared by. Places count from the first
+            digit of a reference answer below 0.001.
+        questions: The questions, one per answer. An answer that repeats an operation of its
+            question is wrong, unless the reference answer is the same text. The order of a list
+            counts where the question asks for an order.
+
+    Returns:
+        One verdict per answer.
+
+    Raises:
+        TypeError: A text was passed instead of a list.
+        RuntimeError: Workers cannot be started: math-verify is not installed, or no processes are
+            left.
     """
     for name, texts in (("golds", golds), ("answers", answers), ("questions", questions)):
         if isinstance(texts, str):  # its characters would be judged one by one
@@ -159,17 +174,32 @@ def _remember(verdicts: dict[_Asked, Verdict]) -> None:
 
 
 def grade(golds: Sequence[str | None], answers: Sequence[str | None]) -> list[bool | None]:
-    """Return whether each answer is right, as :func:`judge` decides."""
+    """Return whether each answer is right, as :func:`judge` decides.
+
+    Args:
+        golds: The reference answers.
+        answers: The answers; ``None`` where a completion has none.
+
+    Returns:
+        ``True``, ``False``, or ``None`` where :func:`judge` cannot decide.
+    """
     return [verdict.right for verdict in judge(golds, answers)]
 
 
 def score(scorers: Sequence[str], answers: Sequence[str | None]) -> list[bool | None]:
-    """Judge each answer by its task's own checker, under the same limits as :func:`grade`; partial
-    credit is ``False``.
+    """Judge each answer by its task's own checker, with the limits of :func:`grade`.
 
-    ``scorers`` are JSON: ``{"countdown": {"numbers": […], "target": n}}`` or ``{"reasoning_gym":
-    task, "entry": the problem's entry}``. ValueError: one is wrong, a fault of the data.
-    RuntimeError: workers cannot be started, or reasoning-gym is not installed.
+    Args:
+        scorers: JSON texts: ``{"countdown": {"numbers": […], "target": n}}`` or ``{"reasoning_gym":
+            task, "entry": the problem's entry}``.
+        answers: The answers; ``None`` where a completion has none.
+
+    Returns:
+        ``True``, ``False`` (also for partial credit), or ``None`` where time ran out.
+
+    Raises:
+        ValueError: A scorer is wrong, which is a fault of the data.
+        RuntimeError: Workers cannot be started, or reasoning-gym is not installed.
     """
     with _judging():
         judged = [
@@ -217,8 +247,9 @@ def _ask(tasks: Sequence[Task]) -> list[bool | Lost]:
 
 
 def start() -> None:
-    """Start the process that workers come from; it imports math-verify in the background, so that
-    the first batch does not wait.
+    """Start the process that workers come from.
+
+    The process imports math-verify in the background, so the first batch does not wait.
     """
     global _pool
     with _lock:
@@ -226,7 +257,7 @@ def start() -> None:
 
 
 def close() -> None:
-    """Stop the workers; the next call starts new ones. Runs by itself at exit."""
+    """Stop the workers. The next call starts new ones. This runs by itself at exit."""
     global _pool
     pool, _pool = _pool, None
     if pool is not None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from r1_recipes.verification.beside import acts_on_list
 from r1_recipes.verification.conditions import Condition, split_condition, two_bounds, union
 from r1_recipes.verification.gold import (
     APPROX,
@@ -163,6 +164,8 @@ def _is_same_condition(condition: Condition, main: str, gold: Gold) -> bool:
 
 def _without_words(bare: str, gold: Gold) -> str:
     """Return the expression of each part of an answer, without the words beside it."""
+    if gold.several and acts_on_list(bare):
+        raise Refused(Refusal.CHANGED)
     texts = listed(bare) if gold.several else [bare]
     parts = [answer_part(part, gold.variables) for part in texts if part.strip()]
     if None in parts:
@@ -223,12 +226,7 @@ def _equation(text: str, cleaned: str, expression: str, gold: Gold) -> Answer:
         # math-verify takes the derivative of one letter by another: 0
         raise Refused(Refusal.DIFFERENT)
     if gold.relations > 1:
-        sides = EQUALS.split(target), EQUALS.split(expression)
-        if len(sides[0]) != len(sides[1]):
-            raise Refused(Refusal.CHAIN)
-        pairs = zip(*sides, strict=True)
-        stripped = tuple((wanted.strip(), given.strip()) for wanted, given in pairs)
-        return Answer((expression,), pairs=stripped)
+        return _chain(target, expression)
     if same := _same_left_side(expression, target):
         return Answer((same[1],), pairs=(same,))
     solved = re.fullmatch(r"\s*([A-Za-z])\s*=([^=A-Za-z]*)", target)
@@ -240,6 +238,33 @@ def _equation(text: str, cleaned: str, expression: str, gold: Gold) -> Answer:
     if len(EQUALS.findall(expression)) > gold.relations:
         raise Refused(Refusal.CHAIN)
     return Answer((expression,), raw=_as_it_stands(text, cleaned, gold), ordered=gold.ordered)
+
+
+def _chain(target: str, expression: str) -> Answer:
+    """Read an answer to ``x = 2, x = -3``, or to a chain of equations."""
+    if values := _values_of_one_name(target, expression):
+        return Answer((values[1],), pairs=(values,))
+    sides = EQUALS.split(target), EQUALS.split(expression)
+    if len(sides[0]) != len(sides[1]):
+        raise Refused(Refusal.CHAIN)
+    pairs = zip(*sides, strict=True)
+    stripped = tuple((wanted.strip(), given.strip()) for wanted, given in pairs)
+    return Answer((expression,), pairs=stripped)
+
+
+def _values_of_one_name(target: str, expression: str) -> tuple[str, str] | None:
+    """Return the values of ``x = 2, x = -3`` and of ``x_1 = -3, x_2 = 2`` as two lists; ``None``:
+    one of them is no such list.
+    """
+    lists = []
+    for text in (target, expression):
+        sides = [part.partition("=") for part in split(text)]
+        if len(sides) < 2 or not all(sign and "=" not in value for _, sign, value in sides):
+            return None
+        names = {re.sub(r"_\{?\d\}?\Z", "", squeezed(name.strip())) for name, _, _ in sides}
+        lists.append((names, ", ".join(value.strip() for _, _, value in sides)))
+    (own, wanted), (said, given) = lists
+    return (wanted, given) if len(own) == 1 and own == said else None
 
 
 def _as_intervals(cleaned: str, gold: Gold) -> Answer | None:

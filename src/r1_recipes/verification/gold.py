@@ -43,7 +43,7 @@ _PLAIN = re.compile(r"-?(?:\d+|[1-9]\d{0,2}(?:,\d{3})+)(?:\.\d+)?", re.ASCII)
 _ONLY_TEXT = re.compile(
     r"\\(?:angle|triangle)\s*[A-Z]{2,}\s*\Z|\\nabla|\\(?:mathbf|boldsymbol|"
     r"bm)\s*\{\w\}\s*\\(?:times|cdot)|"
-    r"\A\d+\s*-\s*\d+(?:\s|\Z)|:[^:()]+:|"
+    r"\A\d+\s*-\s*\d+(?:\s|\Z)|:[^:()]+:|‰|"
     r"(?<![A-Za-z])([A-Z])([A-Z])(?![A-Za-z])[-+ ]+\2\1(?![A-Za-z])|\\partial|"
     r"\\frac\s*\{\s*d\s*\w*\s*\}|\\vec|\\overrightarrow|"
     r"[A-Z]\s*\^\s*\{?(?:-1|T|\\top)\}?\s*[A-Z]|"

@@ -42,10 +42,11 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
         r"excluding excluded exclude besides but instead "
         r"nicht kein\w* weder ohne falsch pas sauf ni sans faux não falso incorrecto nie "
         r"niet inte ikke değil не không "
-        r"bukan kaum rul(?:e|ed|ing)\sout ignoring\sthe\ssign etc "
+        r"tranne behalve minder\sdan meer\sdan bukan kaum "
+        r"rul(?:e|ed|ing)\sout ignoring\sthe\ssign etc "
         r"such\sas among\sothers and\sso\son for\sexample "
         r"other\sthan rather\sthan apart\sfrom aside\sfrom",
-        r"n't\b|\bun-(?=\d)|不(?!同)|非|没|错|除|間違|ではない|아님|नहीं|ليس",
+        r"n't\b|\bun-(?=\d)|不(?!同|等式)|非|没|错|除|間違|ではない|아님|नहीं|ليس",
     ),
     # doubt
     (
@@ -53,7 +54,9 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
         r"maybe perhaps possibly probably might may\sbe could\sbe guess\w* unsure unknown "
         r"depend\w* unless hardly impossible "
         r"mistake fails? extraneous reject(?:ed|s)? discard\w* disregard\w* eliminated invalid "
-        r"inadmissible misses (?:under|over)estimates? "
+        r"inadmissible oops mistaken disprov\w* contradict\w* violat\w* counter-?examples? trap "
+        r"(?<!no\s)doubt\w* "
+        r"misses (?:under|over)estimates? "
         r"too\s(?:big|small|large|high|low|much|many|little|few) vielleicht "
         r"wohl peut-être quizás tal\svez talvez forse",
         "可能|也许",
@@ -69,18 +72,21 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
     (
         Refusal.CHANGED,
         r"(?:less|more|greater|fewer|higher|lower|larger|smaller)\sthan (?<!\\)over under "
-        r"above below beyond exceed\w* between "
-        r"outside less(?=\s\d) "
+        r"above below beneath beyond exceed\w* between "
+        r"outside less(?=\s+\d) "
         r"at\s(?:least|most) almost nearly short\sof far\sfrom off\sby asymptotically "
-        r"(?<!add\s)(?<!adds\s)(?<!adding\s)up\sto(?=\s\d) "
+        r"(?<!add\s)(?<!adds\s)(?<!adding\s)up\sto(?=\s+[\d\\]) "
         r"(?:mehr|weniger|größer|kleiner)\sals mindestens höchstens (?:mayor|menor)\sque "
-        r"(?:upper|lower)\sbounds? (?<=\d\s)(?:max|maximum|minimum|tops) in\sdebt "
-        r"(?:close|next|adjacent)\sto(?=\s\d) (?:past|near|preceding|around)(?=\s\d) "
-        r"(?:one|two|three|four|five|six|prime|integer|number)\s(?:after|before)(?=\s\d) "
+        r"presque casi quasi knapp bijna nästan prawie fast(?=\s+\d) à\speine al\smenos "
+        r"au\s(?:moins|plus) (?:upper|lower)\sbounds? "
+        r"(?<=\d\s)(?:max|maximum|minimum|tops) in\sdebt "
+        r"(?:close|next|adjacent)\sto(?=\s+\d) (?:past|near|preceding|around)(?=\s+\d) "
+        r"(?:one|two|three|four|five|six|prime|integer|number)\s(?:after|before)(?=\s+\d) "
         r"up\sto\s(?:an?\s|the\s)?(?:constant|sign|factor) "
         r"and\s(?:then\ssome|a\sbit|change) with\sremainder "
         r"(?:ending|ends|starting|starts|begins|beginning)\s(?:in|with)",
-        r"(?<=\d)(?:st|nd|rd|th)\s+(?:prime|term|root|power|percentile|smallest|largest)\b|"
+        r"(?<=\d)\s*(?:st|nd|rd|th)\s+(?:prime|root|power|percentile|smallest|largest|fibonacci|"
+        r"triangular|even|odd|square|cube|number|digit|letter|derivative)\b|"
         "[多少大小高低]于|比\\s*\\d+[^\\d]*[大小多少高低]|近(?=\\s*\\d)|[最至][多少]|逾|超过|不到|至[少多]|以[上下]",
     ),
     # operation
@@ -103,7 +109,7 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
         r"seventh|eighth|ninth|tenth) revers\w+ upside\sdown "
         r"recurring repeat(?:ed|ing) periodic inverted negated transposed swapped "
         r"(?:in\s)?(?:duodecimal|ternary|quaternary|quinary) percentiles? "
-        r"(?:per\s)?mille promille permil gross couples? (?<=\d\s)score "
+        r"(?:per\s)?mille promille permil gross couples? pairs\sof (?<=\d\s)score "
         r"dozens? tens hundreds? thousands? \w*illi?on\w* lakhs? crores? googol myriad [bm]n "
         r"odds permille per\sthousand basis\spoints ppm "
         r"octal hex(?:adecimal)? binary successor predecessor digit\ssum "
@@ -112,7 +118,8 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
         r"(?:zwei|drei|vier|fünf)(?:mal|fach\w*) \w*fache[ns]? "
         r"\w*wurzel Wurzel hoch\s(?:zwei|drei) Quadrat quadriert Kehrwert Hälfte "
         r"Viertel Drittel Tausend Dutzend Million(?:en)? "
-        r"Milliarden mille mil moins menos? negativo demi moitié racine raíz mitad doble cuadrado "
+        r"Milliarden mille mil moins menos? negativo demie? medi[oa] "
+        r"moitié racine raíz mitad doble cuadrado "
         r"carré opposé opuesto минус",
         r"[倍半减加]|根号|[平立]方根|阶乘|ルート|マイナス|마이너스|(?<=\d)[\s-]?(?:ish|odd|something)\b|"
         r"\band counting\b|(?<=\d)\s+against\b|"
@@ -137,7 +144,7 @@ RULES = tuple(
 _TAKES_BACK = re.compile(
     r"\b(?:not|never|no|wrong|incorrect|false|untrue|maybe|perhaps|possibly|probably|unless|"
     r"impossible)\b|n't\b|"
-    r"\b(?:extraneous|rejected|distractor|mistake|anything but)\b|"
+    r"\b(?:extraneous|rejected|distractor|trap|lure|decoy|tempting|mistake|anything but)\b|"
     r"\b(?:answer|total|result)(?:'s)?\s+(?:squared|cubed|halved|doubled|tripled|reciprocal)\b|"
     r"\b(?:half|twice|double|square|negative|reciprocal|opposite|divided|plus|minus|"
     r"exceeds?)\b.*\b(?:it|that|this|answer|result|what|total)\b|"
@@ -165,8 +172,8 @@ _CHOICE = re.compile(r"\(?\s*([A-J])\s*(?:[).:、\]]|\Z)(?P<rest>.*)", re.DOTALL
 _STYLED = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
 _CALLED = re.compile(
     r"(?i)\A(?:(?:the )?(?:correct )?(?:answer|option|choice)(?: is\b:?)?:?|"
-    r"(?:正确)?答案[是为:：]*|"
-    r"故?选(?:项|择)?|\[(?=[a-j]\]))\s*"
+    r"(?:正确的?)?(?:答案|选项)[是为:：]*|"
+    r"故?选(?:项|择)?[:：]?|\[(?=[a-j]\]))\s*"
 )
 _OTHER_CHOICE = re.compile(
     r"\(\s*[A-Ja-j]\s*\)|\A[A-J]+\s*\Z(?<=[A-J]{2})|\b[b-j]\s*(?:[).,:]|\Z)|[,;]\s*[a-j]\b|\b[B-J]\b|选\s*[A-J]|[?？]|"
@@ -213,7 +220,7 @@ def chosen_letters(text: str) -> str:
     if re.search(r"(?<!')\b[A-J]'", text):
         return ""  # B' is another event
     left = re.sub(
-        r"""\b(?:and|answers?|options?|are|is|the)\b|[选和、,;()\[\]{}"'\s.]|\\(?=[{}])""",
+        r"""正确的?选项[是为]?|\b(?:and|answers?|options?|are|is|the)\b|[选和、,;()\[\]{}"'\s.]|\\(?=[{}])""",
         "",
         _STYLED.sub(r"\1", text),
     )
@@ -221,6 +228,7 @@ def chosen_letters(text: str) -> str:
 
 
 _YES, _NO = frozenset(("yes", "true", "correct")), frozenset(("no", "false", "incorrect"))
+_IT_IS = re.compile(r"(?:the|this|that) (?:statement|claim|assertion|proposition) is\s+", re.I)
 _AGAINST_YES = re.compile(
     r"\b(?:no|not|none|never|false|cannot|un\w+|wrong|incorrect|nope|nah|nein|neither|non|"
     r"dis\w+|doubt\w*|nil|"
@@ -248,6 +256,7 @@ def agrees(text: str, gold: str) -> bool | None:
     polarity = _YES if gold in ("yes", "true") else _NO if gold in ("no", "false") else None
     if polarity is None:
         return None
+    text = _IT_IS.sub("", text, count=1)
     first, sign, rest = re.match(r"\W*(\w*)\s*([.,;:!]?)\s*(.*)", text, re.DOTALL).groups()  # type: ignore[union-attr]
     rest = rest.strip(" .!{}")
     against = _AGAINST_YES if polarity is _YES else _AGAINST_NO
@@ -267,7 +276,12 @@ _SUBJECT = (
     r"month|colou?r|word|city|"
     r"country|equation|lines?|series|thief|one)"
     r"(?: of (?:the )?\w+)?)? ?(?:is|are|was|were|'s|represents|describes|falls on|lands on) "
+    r"|it will be |the (?:student|person|runner|driver|player|team|city|country) with the "
+    r"(?:greatest|highest|largest|best|fastest|lowest|smallest|least) (?:[a-z]+ ){1,2}is "
     r")?(?:(?:on|an?|the|student) )?"
+)
+_SUBJECT_IN_CHINESE = (
+    r"(?:(?:那天|今天|这天|三角形\s*[A-Za-z]{3}\s*|该?(?:说法|命题|结论)|它|这)\s*是\s*)?"
 )
 
 _GREATEST = (
@@ -289,7 +303,8 @@ def says(text: str, gold: str) -> bool:
     said = re.sub(r"[\"*_$]", "", text).strip(" .!").casefold()
     name = re.escape(gold)
     return (
-        re.fullmatch(_SUBJECT + name + _GREATEST, " ".join(re.findall(r"'s\b|[\w,]+", said)))
+        re.fullmatch(rf"{_SUBJECT_IN_CHINESE}{name}的?[。]?", said) is not None
+        or re.fullmatch(_SUBJECT + name + _GREATEST, " ".join(re.findall(r"'s\b|[\w,]+", said)))
         is not None
     )
 

@@ -1,5 +1,6 @@
-r"""Where a text states its answer: its boxes, what follows its last "answer is", or its last line.
-All is linear in the length.
+"""Find where a text states its answer: in its boxes, after "answer is", or in its last line.
+
+The time is linear in the length.
 """
 
 import re
@@ -20,11 +21,17 @@ _CLOSING_LINES = re.compile(r"(?:\s*(?:\$\$|\\\]|\\\)))+\s*\Z")
 
 
 def final_answer(text: str) -> str | None:
-    r"""Return the final answer of a whole completion, or ``None`` if it commits to none.
+    """Return the final answer of a whole completion.
 
-    The boxes, if there are any (they are compared with each other); without a box what follows the
-    last "answer is", "answer:" or ``####``; else the last line if it is nothing but one expression.
-    Linear in the length.
+    The answer is in the boxes, which are compared with each other. Without a box, the answer
+    follows the last "answer is", "answer:" or ``####``. Otherwise the answer is the last line, if
+    the line is nothing but one expression. The time is linear in the length.
+
+    Args:
+        text: The completion.
+
+    Returns:
+        The answer, or ``None`` if the completion commits to none.
     """
     text = one_spelling_of_boxes(text)
     if "\\boxed" in text:

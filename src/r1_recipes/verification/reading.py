@@ -34,8 +34,17 @@ _PRIME = re.compile(
     r"(?:[\d)\]}]|(?<![A-Za-z'])[A-Za-z])(?:'(?![A-Za-z])|[′″’](?![A-Za-z]))|\^\s*\{?\s*\\prime"
 )
 _OPENING = re.compile(
-    r"(?i)\A(?:(?:so|thus|hence|therefore),?\s+)?(?:the|my|our)?\s*(?:final|"
+    r"(?i)\A(?:[^\d\\]*[,;]\s*)?(?:(?:so|thus|hence|therefore),?\s+)?(?:the|my|our)?\s*(?:final|"
     r"correct)?\s*answer\s*(?:is\b:?|:)\s*"
+)
+# "Answer:" in languages whose letters are refused beside a number.
+_FOREIGN_OPENING = re.compile(
+    r"\A\s*(?:Ответ|Đáp (?:số|án)|Resposta|Відповідь)\s*(?:là)?\s*[:：]\s*"
+)
+# Where a maximum stands is no second value: "4, attained when x = 1".
+_ATTAINED = re.compile(
+    r"(?<=\d),?\s+(?:which is )?(?:attained|achieved|reached)\s+(?:when|at|for)\s+"
+    r"[a-z]\s*=[^=,;]*\Z"
 )
 _RECORD = re.compile(
     r"\s*\{\s*\"(?:final_)?(?:answer|result|value)\"\s*:\s*\"?([^\"{}]*)\"?\s*\}\s*"
@@ -85,9 +94,9 @@ def _read(text: str, gold: Gold, locale: str) -> Answer:
     boxes = _unboxed(one_spelling_of_boxes(text), gold)
     if len(boxes) != 1:
         return _read_boxes(boxes, gold, locale)
-    text = _final_part(boxes[0])
+    text = _FOREIGN_OPENING.sub("", _final_part(boxes[0]))
     _check_signs(text, gold)
-    cleaned = clean(text, locale)
+    cleaned = _ATTAINED.sub("", clean(text, locale))
     if opening := _OPENING.match(cleaned):
         cleaned = clean(cleaned[opening.end() :].removesuffix("!"))
     if not cleaned:
@@ -209,7 +218,7 @@ def _unusual(text: str) -> set[str]:
     words = {
         char
         for word in _WORD.findall(text)
-        if len(word) > 2 and not word.isascii()
+        if (len(word) > 2 or word in "éèà") and not word.isascii()
         for char in word
     }
     return {

@@ -24,7 +24,11 @@ SCORERS: Registry[Scorer] = Registry("scorer")
 
 
 def register_scorer(key: str) -> Callable[[Scorer], Scorer]:
-    """Register the checker of scorer columns ``{"key": …}``, when its module is imported."""
+    """Return a decorator that registers the checker of scorer columns ``{"key": …}``.
+
+    Args:
+        key: The key that the column names.
+    """
     return functools.partial(SCORERS.register, key)
 
 

@@ -300,6 +300,12 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
         ),
         ("sine of degrees", r"(\d+)\s*\^\s*\{?\s*\\circ\s*\}?", _in_radians),
         ("mixed number", r"(?<![\d.])(\d+)\s+(\d+)\s*/\s*(\d+)(?![\d.])", r"\1\\frac{\2}{\3}"),
+        (
+            "unit vectors",
+            r"\\hat\s*(?:\{\s*(?:\\mathbf\s*\{)?\s*([ijk])\s*\}?\s*\}|([ijk])(?![A-Za-z]))",
+            r" \1\2 ",
+        ),
+        ("modulus", r"(?<=\\equiv)([^,;]*?)\\(?:bmod|mod)\s*\{?(\d+)\}?", r"\1\\pmod{\2}"),
         ("argument in brackets", r"(\^|\\sqrt)\s*\(([^()]*)\)", r"\1{\2}"),
         ("argument in brackets, outside", r"(\^|\\sqrt)\s*\(([^()]*)\)", r"\1{\2}"),
         (

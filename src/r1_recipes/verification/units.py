@@ -183,7 +183,7 @@ def units_of(text: str) -> tuple[str, ...]:
     """The units that a text names, in its order, each by its factors and in one spelling (``km1
     h-1``): apples are no unit.
     """
-    text = text.strip(" .")
+    text = text.strip(" .。")
     dollars = (
         ("$1",)
         if re.match(r"\W*?\\\$", text)

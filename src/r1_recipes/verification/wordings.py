@@ -7,6 +7,7 @@ none of them decides is an expression.
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 from r1_recipes.verification.expression import Answer, Refused, read_expression
 from r1_recipes.verification.gold import Gold, squeezed
@@ -21,7 +22,14 @@ from r1_recipes.verification.lexicon import (
 )
 from r1_recipes.verification.moments import moment, same_moment
 from r1_recipes.verification.spelling import clean
-from r1_recipes.verification.units import STYLED_UNIT, is_unit, names_another, same_units, units_of
+from r1_recipes.verification.units import (
+    STYLE,
+    STYLED_UNIT,
+    is_unit,
+    names_another,
+    same_units,
+    units_of,
+)
 from r1_recipes.verification.words import TELLING, is_expression
 
 _OR = frozenset(("or", "oder", "或"))
@@ -50,7 +58,7 @@ _WAYS = re.compile(
 _SAID_AT = re.compile(
     r"(?:(?:so|thus|hence|therefore),?\s+)?(?:it|that|this|(?:the|my|our|his|her|"
     r"their)\s+(?:[a-z]+\s+){1,2}|today)\s*"
-    r"(?:(?:will|would|is|was|'s|falls|starts|begins|ends|arrives|leaves|be)\s+)+(?:(?:at|"
+    r"(?:(?:will|would|is|was|'s|falls|starts|begins|ends|arrives|leaves|be|finished|held|due)\s+)+(?:(?:at|"
     r"on)\s+)?(?=\S)",
     re.IGNORECASE,
 )
@@ -67,6 +75,7 @@ def read_words(text: str, cleaned: str, gold: Gold) -> Answer:
     _check_sum_of_units(text)
     _check_spelled_numbers(cleaned, gold)
     _check_units(text, cleaned, gold)
+    _check_amounts(text, gold)
     _check_remains(text, gold)
     decided = _same_text(cleaned, gold) or _circled(cleaned, gold) or _date_or_time(cleaned, gold)
     if decided:
@@ -83,7 +92,37 @@ def read_words(text: str, cleaned: str, gold: Gold) -> Answer:
         return Answer(verdict=not gold.only_text and says(cleaned, gold.words))
     if moment(cleaned) is not None and ":" in cleaned and ":" not in gold.raw:
         raise Refused(Refusal.DIFFERENT)  # 9:30 is not 9/30
+    if gold.value is None and (said := _said_to_be(cleaned, gold)):
+        return read_expression(said, said, gold)
     return read_expression(text, cleaned, gold)
+
+
+_SAID_TO_BE = re.compile(
+    r"(?P<subject>[^\d=<>]*?[^\W\d_]{2}[^\d=<>]*?)"
+    r"(?:\b(?:is|are|equals|est|ist|es|é|è|(?:holds|true|valid|defined)\s+(?:for|when)(?:\s+all)?)\b"
+    r"(?:\s+equal\s+to\b)?|[为是：:])\s*(?P<value>[^:：为是]*?)[\s.。]*",
+    re.DOTALL,
+)
+
+
+def _said_to_be(cleaned: str, gold: Gold) -> str | None:
+    """Return the expression that a sentence ends with, "the sum of the first n odd numbers is n^2":
+    of the subject nothing is known, but that it has no number and nothing against the value.
+    """
+    found = _SAID_TO_BE.fullmatch(cleaned)
+    if found is None or (not TELLING.search(found["value"]) and not gold.variables):
+        return None
+    subject, value = found["subject"], found["value"]
+    against = takes_back(subject) or set(refusals(subject)) - gold.excused
+    if against or not value or not is_expression(value) or _OPENS.search(subject):
+        return None
+    return value
+
+
+# What follows is a condition, or one of several things.
+_OPENS = re.compile(
+    r"\b(?:where|if|when|for|with|whenever|and|then|derivative|root)\b|[,;，；]|其中|当|\\"
+)
 
 
 def _check_directions(text: str, gold: Gold) -> None:
@@ -99,18 +138,27 @@ def _check_labels(cleaned: str, gold: Gold) -> None:
     """Refuse "decreases by 5" for a gold of "increases by 5", 5 psi for 5 torr: the words in front
     of the number and behind it are not others than the gold's.
     """
-    if gold.value is None or not gold.left_out:
+    if not gold.left_out:
         return
     dozen = _MULTIPLIES.match(gold.left_out)
     if dozen and dozen[0] not in cleaned.casefold():
         raise Refused(Refusal.DIFFERENT)
     for wanted, given in zip(_labels(clean(gold.raw)), _labels(cleaned), strict=True):
-        if wanted and given and not (wanted <= given or given <= wanted):
+        if wanted and given and not (_are_among(wanted, given) or _are_among(given, wanted)):
             raise Refused(Refusal.DIFFERENT)
 
 
+def _are_among(some: set[str], all_of_them: set[str]) -> bool:
+    """Return whether each word is one of these, or, in Chinese, what one of these ends with."""
+    return all(
+        any(word == other or (not word.isascii() and other.endswith(word)) for other in all_of_them)
+        for word in some
+    )
+
+
 _MULTIPLIES = re.compile("dozen|gross|score|hundred|thousand")
-_ONE_NUMBER = re.compile(r"[^\d]*?(\d(?:[\d.,]*\d)?\s*(?:\\?%)?)[^\d]*", re.DOTALL)
+# Words in front of mathematics, and behind it.
+_BETWEEN_WORDS = re.compile(r"([^\d\\(\[{]*)((?:.*[\d})\]])?\s*(?:\\?%)?)([^\d})\]]*)", re.DOTALL)
 _NO_LABEL_TEXT = """
 a an the in of to is are was were be by for on at and so thus hence therefore answer final result it
 there that this which i we he she they has have had get gets exactly approximately about around
@@ -120,15 +168,15 @@ _NO_LABEL = frozenset(_NO_LABEL_TEXT.split())
 
 
 def _labels(text: str) -> tuple[set[str], set[str]]:
-    """Return the words next to a text's only number, three in front of it and three behind, by
-    their stems and without units; no words if there are several numbers.
+    """Return the words in front of a text's mathematics and three behind it, by their stems and
+    without units; no words if there are some in between.
     """
-    number = _ONE_NUMBER.fullmatch(text)
-    if number is None:
+    parts = _BETWEEN_WORDS.fullmatch(text)
+    if parts is None or not parts[2] or not is_expression(parts[2]):
         return set(), set()
-    before = re.split(r"[.;:!?,，。：]", text[: number.start(1)])[-1]
-    behind = re.split(r"[.;:!?,，。：(]", text[number.end(1) :])[0]
-    return _stems(_NAMES.findall(before)[-3:]), _stems(_NAMES.findall(behind)[:3])
+    before = re.split(r"[.;!?,，。]|[:：](?=.*\w)", parts[1])[-1]
+    behind = re.split(r"[.;:!?,，。：(]", parts[3])[0]
+    return _stems(_NAMES.findall(before)), _stems(_NAMES.findall(behind)[:3])
 
 
 _NAMES = re.compile(r"[a-zà-ÿ]{2,}|[\u4e00-\u9fff]+", re.IGNORECASE)
@@ -157,8 +205,30 @@ def _check_spelled_numbers(cleaned: str, gold: Gold) -> None:
         raise Refused(Refusal.SEVERAL)
 
 
+_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+|\^?\s*\{?\s*\\circ|['′])")
+
+
+def _amounts(text: str) -> dict[object, Fraction]:
+    """Return the numbers of a text by their units: 1 h 45 min."""
+    plain = re.sub(rf"{STYLE}\s*\{{([^{{}}]*)\}}", r" \1 ", text.replace("°", r"\circ "))
+    found = _AMOUNT.findall(plain)
+    return {
+        units_of(f"1 {unit}") or re.sub(r"\W", "", unit) or unit: Fraction(n) for n, unit in found
+    }
+
+
+def _check_amounts(text: str, gold: Gold) -> None:
+    """Refuse 45 h 1 min for 1 h 45 min."""
+    wanted = _amounts(gold.raw)
+    given = _amounts(text) if len(wanted) > 1 else {}
+    if wanted.keys() == given.keys() and wanted != given:
+        raise Refused(Refusal.DIFFERENT)
+
+
 def _check_units(text: str, cleaned: str, gold: Gold) -> None:
     """Refuse another unit than the gold's, and another thing: 72 m for 72 km, 72 weekends."""
+    if "‰" in gold.raw and "%" in text:
+        raise Refused(Refusal.DIFFERENT)
     percent = "%" in gold.raw
     units = units_of(text) if gold.units or percent else ()
     if units and percent and "%" not in text:
@@ -222,6 +292,7 @@ def _check_words(cleaned: str, gold: Gold) -> None:
 
 def ways_of(text: str) -> list[str]:
     """The directions and the like that a text names."""
+    text = re.sub(r"\b(?:ends?|ended|adds?|goes)\s+up\b", " ", text)
     text = text.replace("早上", "上午").replace("晚上", "下午").replace("凌晨", "上午")
     return _WAYS.findall(re.sub(r"\\(?:left|right|above)(?![a-z])", " ", text).casefold())
 

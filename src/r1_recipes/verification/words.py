@@ -8,6 +8,15 @@ that its gold has.
 import re
 from dataclasses import dataclass
 
+from r1_recipes.verification.beside import (
+    ACTS,
+    BESIDE_ALGEBRA,
+    BESIDE_IN_CHINESE,
+    CHINESE,
+    DIVIDED,
+    SELECTS,
+    changes,
+)
 from r1_recipes.verification.units import UNITS
 
 _COMMAND = re.compile(r"\\(?:(?:begin|end)\s*\{[a-zA-Z]+\}|[A-Za-z]+|.)", re.DOTALL)
@@ -139,35 +148,6 @@ def _marked(text: str, variables: frozenset[str] | None) -> str:
     return re.sub(r"[^\x00-\x7f]+", "\0", _LETTERS.sub(mark, text))
 
 
-# Words that may stand beside algebra, which any other word could change: "the derivative of",
-# "abcd".
-_BESIDE_ALGEBRA_TEXT = """
-a an the and or so thus hence therefore then is are be equals equal to of for in as by it that
-this we get have find obtain answer final result solution solutions only simplified form
-expression equation function polynomial formula line curve circle parabola ellipse plane graph
-general value values domain range interval set inequality system root roots identity matrix vector
-sequence term explicit closed inequalities required desired total area volume length distance
-probability slope intercept slope-intercept standard with where when if all any every each integer
-integers positive natural real reals number numbers nonnegative non-negative constant constants
-arbitrary some let be must satisfies satisfy given can written simplifies reduces factors expands
-becomes yields gives which also true holds und oder ist et ou est variable variables minimum
-maximum perimeter radius parallel perpendicular through passing point points tangent axis
-directrix unique possible simply namely exactly
-"""
-BESIDE_ALGEBRA = frozenset(_BESIDE_ALGEBRA_TEXT.split())
-# The same in Chinese.
-_CHINESE = re.compile("[\u4e00-\u9fff]+")
-_BESIDE_IN_CHINESE_TEXT = """
-的 解 解集 解为 为 是 得 即 即为 故 所以 因此 因为 则 于是 从而 与 和 或 且
-及 由 可知 可得 得到 求得 解得 答案 结果 最终 最后 综上 所述 上述 其中 整数 实数
-自然数 正整数 正实数 有理数 任意 全体 所有 常数 方程 方程组 原方程 直线 曲线 圆
-抛物线 椭圆 双曲线 准线 渐近线 切线方程 标准 参数 函数 表达式 关系式 解析式 通项
-公式 化简 化简后 集合 取值 取值范围 范围 区间 定义域 值域 面积 体积 长度 概率 等于
-当 时 满足 等 该 此 点 向量 坐标 数列 不等式 原式 最小值 最大值 导数
-"""
-_BESIDE_IN_CHINESE = re.compile(f"(?:{'|'.join(_BESIDE_IN_CHINESE_TEXT.split())})+")
-
-
 def strange_words(text: str, variables: frozenset[str]) -> list[str]:
     """The words of an answer that may change the algebra beside them: those that are not listed."""
     runs = [run for run in _LETTERS.finditer(text) if not variables.issuperset(run[1])]
@@ -175,8 +155,8 @@ def strange_words(text: str, variables: frozenset[str]) -> list[str]:
     units = re.compile(UNITS)
     words = [run[1] for run in runs if not (run[1] in behind and units.fullmatch(run[1]))]
     latin = [word for word in words if word.isascii() and word.casefold() not in BESIDE_ALGEBRA]
-    chinese = [run for run in _CHINESE.findall(text) if not _BESIDE_IN_CHINESE.fullmatch(run)]
-    others = [word for word in words if not word.isascii() and not _CHINESE.search(word)]
+    chinese = [run for run in CHINESE.findall(text) if not BESIDE_IN_CHINESE.fullmatch(run)]
+    others = [word for word in words if not word.isascii() and not CHINESE.search(word)]
     return latin + others + chinese
 
 
@@ -185,19 +165,6 @@ def _telling(piece: str, variables: frozenset[str] | None) -> bool:
     operation.
     """
     return bool(TELLING.search(piece) or (variables != frozenset() and _OPERATION.search(piece)))
-
-
-_RESTRICTS = re.compile(
-    r"\b(?:even|odd|primes?|integers?|(?:ir)?rationals?|composite|square-?free|open|closed|positive|"
-    r"negative|non-?negative|naturals?|inclusive|exclusive|punctured|subsets?|supersets?|"
-    r"complement\w*)\b|(?<![为是])(?<!任意)(?:[正负]?整数|[正负]数|自然数|有理数|无理数|[质奇偶]数)",
-    re.IGNORECASE,
-)
-# "72/total", but for "72/hour"
-_DIVIDED = re.compile(
-    r"[\d})]\s*/\s*(?!(?:hours?|minutes?|seconds?|days?|weeks?|months?|years?|person|each|"
-    r"item|pound|gallon|mile)\b)[A-Za-z]{4,}"
-)
 
 
 def gold_part(text: str) -> Part | None:
@@ -214,7 +181,7 @@ def gold_part(text: str) -> Part | None:
         return None
     piece = pieces[telling[0]]
     before = text.partition(piece)[0]
-    if _ACTS.search(before) or _SELECTS.search(before):
+    if ACTS.search(before) or SELECTS.search(before):
         return None  # multiples of 4
     expression = _stripped(piece)
     # Of "any integer greater than e^{200}" the words are the answer; "Area = " and "the length is"
@@ -230,7 +197,7 @@ def gold_part(text: str) -> Part | None:
     if (
         re.search(r"\A[*/^]|[-+*^=<>]\Z", piece)
         or (before.strip() and piece.startswith("+"))
-        or _DIVIDED.search(text)
+        or DIVIDED.search(text)
     ):
         return None
     if any(
@@ -238,47 +205,6 @@ def gold_part(text: str) -> Part | None:
     ) or re.fullmatch(r"\\[A-Za-z]+", expression):
         return None
     return Part(expression, plain_words(_COMMAND.sub(" ", text.replace(piece, " "))))
-
-
-_SELECTS = re.compile(r"(?i)\b(?:divisible by|(?:ending|ends?|starting|starts?) (?:in|with))\s*\Z")
-# "sinh(72)", "multiples of 72": the word acts on the number; "a total of 72" names it.
-_ACTS = re.compile(
-    r"[^\W\d_]{2,}(?:\(|\\begin)\Z|(?<!\\)\b(?:sinh|cosh|tanh|coth|sech|csch|arc\w+|erfc?|"
-    r"floor|ceil\w*|gcd|lcm|root|cbrt|conj\w*|abs|fib|sgn|det|adj|tr|"
-    r"rank|trace|transpose|gradient|roots|zeros|(?:co)?sine|(?:co)?tangent|secant|logarithm|"
-    r"integral|(?:anti)?derivative|primitive|modulus|absolute|powerset|rotated|reflected|"
-    r"shifted|negatives|endpoints|interior|boundary|closure)\b[^=]*\Z|"
-    r"\b(?!(?:total|value|area|length|distance|probability|speed|velocity|cost|amount|volume|"
-    r"height|number|answer|result|profit|average|mean|rate|time|"
-    r"price|set|ratio|maximum|minimum|perimeter|radius|count|score|age|weight|mass|force|"
-    r"domain|range|interval|slope|equation|form|width|angle|measure|temperature)"
-    r"\s+of\b)\w+\s+of\s*\(?\Z|\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|"
-    r"(?:twen|thir|for|fif|six|seven|eigh|nine)ty|\w+teen|hundred|times|order|"
-    r"(?:proportional|asymptotic|congruent|similar)\s+to)\s*\Z",
-    re.IGNORECASE,
-)
-
-
-# "the slope of 2x", "parallel to y = 2x": another thing than what follows.
-_ACTS_ON_ALGEBRA = re.compile(
-    r"(?:\b(?!(?:equation|expression|form|value|formula|graph|solution|roots?|function|set|"
-    r"line|curve)\s)\w+\s+of|(?<!equal )\bto|through|"
-    r"\bof\s+(?:an?\s+)?(?:radius|diameter|side|base|height|width|length|edge))"
-    r"\s*(?:the\s+)?\Z",
-    re.IGNORECASE,
-)
-# What something has: "the area of the curve x^2", "y = 2x tangent"; with "is" it is named.
-_PROPERTY = re.compile(
-    r"(?:\b(?:minimum|maximum|minima|maxima|perpendicular|parallel|tangents?|slope|domain|range|"
-    r"perimeter|area|volume|length|distance|probability|intercept|radius|axis|directrix|through|"
-    r"passing|derivative)\b|取值范围|定义域|值域|面积|体积|长度|概率|准线|渐近线|最[大小]值|导数)"
-    r"(?!.*(?:\b(?:is|are|be|equals?|becomes|of the form|as)\b|[:=：为是得]))",
-    re.IGNORECASE | re.DOTALL,
-)
-_PROPERTY_BEHIND = re.compile(
-    rf"\A(?!.*\b(?:is|are|for|where|with|if|form)\b).*(?:{_PROPERTY.pattern}|\b(?:roots?|zeros)\b)",
-    re.IGNORECASE | re.DOTALL,
-)
 
 
 def answer_part(text: str, variables: frozenset[str]) -> Part | None:
@@ -294,7 +220,7 @@ def answer_part(text: str, variables: frozenset[str]) -> Part | None:
     if not telling:
         return Part("")
     piece = telling[0]
-    if _changes(text, pieces, piece, variables):
+    if changes(text, pieces, piece, variables):
         return None
     words = plain_words(_COMMAND.sub(" ", text.replace(piece, " ")))
     if pieces[:2] == ["-", piece]:
@@ -305,26 +231,6 @@ def answer_part(text: str, variables: frozenset[str]) -> Part | None:
     if not variables and text.rstrip().endswith("!"):
         piece = piece.removesuffix("!").rstrip()
     return Part(_stripped(piece), words)
-
-
-def _changes(text: str, pieces: list[str], piece: str, variables: frozenset[str]) -> bool:
-    """Return whether the words beside an expression make another one of it."""
-    before, _, behind = text.partition(piece)
-    rest = text.replace(piece, " ")
-    return (
-        _acts_on(before, piece, variables)
-        or bool(variables and (_PROPERTY.search(before) or _PROPERTY_BEHIND.search(behind)))
-        or _restricts(rest, piece, variables)
-        or _loses_a_sign(text, pieces, piece)
-        or _is_dash(before, piece)
-        or bool(variables and re.search(r"[-/]\Z", piece))  # "x^2-area"
-    )
-
-
-def _is_dash(before: str, piece: str) -> bool:
-    """Return whether a sign before a number may be a dash: "Total - 72", "Total-72"."""
-    dash = piece.startswith("- ") or (piece.startswith("-") and before[-1:].isalpha())
-    return dash and bool(before.strip())
 
 
 def _telling_pieces(text: str, pieces: list[str], variables: frozenset[str]) -> list[str] | None:
@@ -344,44 +250,6 @@ def _telling_pieces(text: str, pieces: list[str], variables: frozenset[str]) -> 
         return telling
     named = [piece for piece in pieces if set(re.findall("[A-Za-z]", piece)) & variables]
     return named + [piece for piece in others if piece not in named]
-
-
-def _acts_on(before: str, piece: str, variables: frozenset[str]) -> bool:
-    """Return whether the words before an expression change it: "the slope of 2x", "sinh(72)"."""
-    if variables and _ACTS_ON_ALGEBRA.search(before):
-        return True
-    opening = re.match(r"\(|\\begin", piece)
-    called = before + opening[0] if opening else before
-    return _ACTS.search(called) is not None and not re.search(r"\b(?:is|are)\b", before)
-
-
-def _restricts(rest: str, piece: str, variables: frozenset[str]) -> bool:
-    """Return whether words leave out some of what an expression stands for: "even", "prime"."""
-    many = variables or re.search(r"[<>]|\\[lg]e(?![a-z])|\A\\?[\[({]|\\mathbb", piece)
-    return bool(many) and _RESTRICTS.search(rest) is not None
-
-
-def _loses_a_sign(text: str, pieces: list[str], piece: str) -> bool:
-    """Return whether a sign stands at a word and would go with it: "72 eggs - x", "x^2 - area".
-
-    The slash of "miles/hour" and a dash are none.
-    """
-    rest = text.replace(piece, "")
-    if (
-        re.match(r"[+*/^<>]", piece)
-        or re.search(r"\s[-+]\Z|[*^<>]\Z", piece)
-        or _DIVIDED.search(text)
-        or re.search(r"\s[-/]\s+[^\W\d]|\A\s*/", rest)
-    ):
-        return True
-    introduced = re.search(r"\b(?:is|are)\s*\Z", text.partition(piece)[0])
-    start = pieces.index(piece) if introduced and piece in pieces else 0
-    currency = pieces[:2] == ["-", piece]
-    for beside in pieces[start:]:
-        words = beside[1:] if currency else re.sub(r"\A[-/]\Z", "", beside)
-        if beside != piece and re.search(r"[-+*/^<>=!~]", words):
-            return True
-    return False
 
 
 def _stripped(piece: str) -> str:

@@ -1207,7 +1207,7 @@ def test_pairs_of_right_completions_alone(write):
     keep = "keep: {output: pairs, correct: true}\n"
     fails(
         [write(keep + "reward_funcs: [accuracy]\n", base=text)],
-        "keep: correct: must be false for output: pairs of one",
+        "keep: correct: must be false for output: pairs",
         method="generate",
     )
     load_recipe([write(keep + "reward_funcs: [accuracy, length]\n", base=text)], "generate")

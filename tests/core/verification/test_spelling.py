@@ -84,6 +84,8 @@ EXAMPLES = {
     "fraction before a letter": ("1/2 m", r"\frac{1}{2} m", "1/2m"),
     "sine of degrees": (r"\sin^2 45^\circ", r"\sin^2 \frac{45\pi}{180}", r"45^\circ"),
     "argument in brackets, outside": ("x^(10)", "x^{10}", "f(10)"),
+    "unit vectors": (r"2\hat{i}+\hat j", "2 i + j ", r"\hat{x}"),
+    "modulus": (r"n\equiv 1 \mod 4", r"n\equiv 1 \pmod{4}", r"7 \mod 4"),
     "power of a number": ("2^10", "2^{10}", "2^{10}"),
 }
 

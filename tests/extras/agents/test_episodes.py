@@ -76,17 +76,17 @@ def test_a_call_is_answered_and_the_last_turn_is_the_text():
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "error_text"),
     [
         (call("calculator", expression="9**9**9"), "not an expression"),
         (call("calculator", wrong="1"), "unexpected keyword argument"),
         (call("oracle"), "Tool oracle not found."),
     ],
 )
-def test_an_error_is_what_the_model_is_told(wrong, told):
+def test_an_error_is_the_result_of_a_call(wrong, error_text):
     done, _ = play([wrong, say("sorry")])
     [episode] = done[0][0]
-    assert told in episode.turns[1]["content"] and episode.text == "sorry"
+    assert error_text in episode.turns[1]["content"] and episode.text == "sorry"
 
 
 def test_calls_beyond_the_limit_are_not_answered():
@@ -198,20 +198,20 @@ def test_several_environments_are_given_what_trl_gives_them():
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "problem"),
     [
         (
             {"tools": ["calculator"], "environment": f"{__name__}:Shown"},
-            "tools, environment: two are named calculator",
+            "tools, environment: several tools are named calculator",
         ),
         (
             {"environment": {"a": f"{__name__}:Paid", "b": "tests.extras.agents.test_rows:Paid"}},
-            "must be classes of different names",
+            "must be classes with different names",
         ),
     ],
 )
-def test_names_that_would_hide_another_are_refused(write_recipe, changes, told):
-    with pytest.raises(RecipeError, match=told):
+def test_names_that_would_hide_another_are_refused(write_recipe, changes, problem):
+    with pytest.raises(RecipeError, match=problem):
         agent(load_recipe([write_recipe("grpo", **changes)], "grpo"), None)
 
 

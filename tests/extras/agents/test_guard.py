@@ -59,14 +59,14 @@ def flood() -> str:
 
 
 @pytest.mark.parametrize(
-    ("tool", "told"),
+    ("tool", "error_text"),
     [(hang, "no result after 0.3 s"), (fail, "KeyError: 'xxx"), (leave, "SystemExit: 3")],
 )
-def test_what_goes_wrong_is_a_short_error_in_time(tool, told):
+def test_what_goes_wrong_is_a_short_error_in_time(tool, error_text):
     began = time.monotonic()
     with pytest.raises(ToolError) as raised:
         guarded(tool, LIMITS)()
-    assert told in str(raised.value) and len(str(raised.value)) < 150
+    assert error_text in str(raised.value) and len(str(raised.value)) < 150
     assert time.monotonic() - began < 3
 
 
@@ -301,7 +301,7 @@ class Needy(Broken):
 
 
 @pytest.mark.parametrize(
-    ("build", "told"),
+    ("build", "problem"),
     [
         (lambda: build_tools(["calculater"], LIMITS), "calculator"),
         (lambda: build_tools(["math:pi"], LIMITS), "must be a function with a docstring"),
@@ -310,13 +310,13 @@ class Needy(Broken):
         (lambda: schemas([], f"{__name__}:Undescribed"), "look because it has no docstring"),
         (
             lambda: schemas([], f"{__name__}:Needy"),
-            r"Needy: __init__ fails: .*'url' \(.*test_guard\.py:\d+\)\. Fix: one that needs "
-            r"no argument",
+            r"Needy: __init__ fails: .*'url' \(.*test_guard\.py:\d+\)\. Fix: write an "
+            r"__init__ without arguments",
         ),
     ],
 )
-def test_what_is_no_tool_or_environment_is_refused_by_name(build, told):
-    with pytest.raises(RecipeError, match=told):
+def test_what_is_no_tool_or_environment_is_refused_by_name(build, problem):
+    with pytest.raises(RecipeError, match=problem):
         build()
 
 

@@ -124,7 +124,7 @@ class Unpaid:
 
 
 @pytest.mark.parametrize(
-    ("drawn", "told"),
+    ("drawn", "problem"),
     [
         (
             None,
@@ -142,10 +142,10 @@ class Unpaid:
         (SystemExit(0), r"draw fails: SystemExit: 0 \("),
     ],
 )
-def test_a_draw_that_gives_no_row_is_named_with_its_line(rows, monkeypatch, drawn, told):
+def test_a_draw_that_gives_no_row_is_named_with_its_line(rows, monkeypatch, drawn, problem):
     monkeypatch.setattr(sys.modules["game_of_rows"], "Odd", Odd, raising=False)
     monkeypatch.setattr(Odd, "drawn", drawn)
-    with pytest.raises(RecipeError, match=told):
+    with pytest.raises(RecipeError, match=problem):
         rows(
             environment="game_of_rows:Odd",
             dataset_name="environment:game_of_rows:Odd",
@@ -154,7 +154,7 @@ def test_a_draw_that_gives_no_row_is_named_with_its_line(rows, monkeypatch, draw
 
 
 @pytest.mark.parametrize(
-    ("name", "config", "told"),
+    ("name", "config", "problem"),
     [
         (
             "environment:game_of_rows:Odd",
@@ -174,14 +174,14 @@ def test_a_draw_that_gives_no_row_is_named_with_its_line(rows, monkeypatch, draw
     ],
 )
 def test_a_misspelt_key_of_what_is_drawn_is_named_with_the_nearest(
-    rows, monkeypatch, name, config, told
+    rows, monkeypatch, name, config, problem
 ):
     monkeypatch.setattr(sys.modules["game_of_rows"], "Odd", Odd, raising=False)
-    with pytest.raises(RecipeError, match=told):
+    with pytest.raises(RecipeError, match=problem):
         rows(dataset_name=name, task_config=config)
 
 
-def test_an_environment_that_judges_nothing_is_told_of_get_reward(rows, monkeypatch):
+def test_an_environment_without_a_reward_needs_get_reward(rows, monkeypatch):
     monkeypatch.setattr(sys.modules["game_of_rows"], "Unpaid", Unpaid, raising=False)
     with pytest.raises(
         RecipeError,

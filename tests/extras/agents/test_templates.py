@@ -39,7 +39,7 @@ NAMES = [
     "qwen3_training",
 ]
 NONE = {
-    "cannot write tools, calls": {
+    "cannot write tools": {
         "cohere",
         "cohere2",
         "deepseek_r1_distill",
@@ -50,8 +50,8 @@ NONE = {
         "llama3",
     }
 }
-NONE["cannot write tools, calls"] |= {"llava_next", "phi3", "phi3_5", "qwen2_5_vl", "smolvlm"}
-NONE["has calls that TRL cannot read"] = {"deepseekv3", "muse_glimmer"}
+NONE["cannot write tools"] |= {"llava_next", "phi3", "phi3_5", "qwen2_5_vl", "smolvlm"}
+NONE["writes calls that TRL cannot read"] = {"deepseekv3", "muse_glimmer"}
 CALL = {
     "type": "function",
     "function": {"name": "calculator", "arguments": {"expression": "2 + 2"}},
@@ -236,7 +236,7 @@ def test_what_is_not_known_and_does_not_keep_its_turns_is_refused(load: Callable
     recipe, tokenizer, _ = load(shipped("qwen3") + "{#- mine #}", system_prompt="")
     with pytest.raises(
         RecipeError,
-        match=r"or changes earlier turns. Fix: chat_template: one of trl/chat_templates",
+        match=r"or changes earlier messages. Fix: chat_template: one of trl/chat_templates",
     ):
         agent(recipe, tokenizer)
 

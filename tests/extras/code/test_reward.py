@@ -504,7 +504,7 @@ class TestCost:
         box.error = SandboxError("no machine")
         with pytest.raises(
             RecipeError,
-            match=r"not one of 1 programs ran: not judged: the sandbox failed: no machine",
+            match=r"none of 1 programs ran: not judged: the sandbox failed: no machine",
         ):
             build()(completions=[answer(DOUBLE)], verification_info=[DOUBLING])
 
@@ -532,7 +532,7 @@ class TestRefusal:
                 {"code_provider": "local"},
                 "code_provider: must be bubblewrap, or my_module:MySandbox .*, got 'local'",
             ),
-            ({"code_language": "cpp"}, "code_language: must be python in bubblewrap, got 'cpp'"),
+            ({"code_language": "cpp"}, "code_language: must be python with bubblewrap, got 'cpp'"),
             ({"code_timeout": 0}, "code_timeout: must be 1 or more, got 0"),
             ({"code_memory_mb": 1}, "code_memory_mb: must be 64 or more, got 1"),
             ({"code_batch_seconds": 0}, "code_batch_seconds: must be 1"),

@@ -148,7 +148,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def found(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[str, dict[str, Any]]:
-    """What is said, and the recipe."""
+    """Return the printed text and the recipe."""
     init.main(list(argv))
     said = capsys.readouterr().out
     return said, yaml.safe_load(Path(re.search(r"wrote +(.*?\.yaml)", said)[1]).read_text("utf-8"))
@@ -178,8 +178,8 @@ def test_what_becomes_of_a_file(
 def run_test(path: str) -> None:
     """Run a test that init wrote, in this process: another takes ten seconds."""
     names = runpy.run_path(path)
-    assert {paid for *_, paid in names["CASES"]} == {0.0, 1.0} and len(names["CASES"]) > 3
-    names["test_what_an_answer_is_paid"]()
+    assert {score for *_, score in names["CASES"]} == {0.0, 1.0} and len(names["CASES"]) > 3
+    names["test_the_scores_of_answers"]()
 
 
 def test_the_tests_that_it_writes_pass(folder: Path) -> None:
@@ -198,9 +198,7 @@ def test_the_tests_that_it_writes_pass(folder: Path) -> None:
 
 
 def test_the_test_that_it_writes_runs_without_pytest(folder: Path) -> None:
-    """A wheel's installation has no pytest, and its test must say what is wrong of a spelling that
-    is not paid.
-    """
+    """An installed wheel has no pytest, and the test must still name a spelling with a wrong score."""
     Path("german.csv").write_text(FILES["german.csv"][0], encoding="utf-8")
     init.main(["german.csv"])
     none = (
@@ -208,12 +206,12 @@ def test_the_test_that_it_writes_runs_without_pytest(folder: Path) -> None:
         "run_name='__main__')"
     )
     done = subprocess.run([sys.executable, "-c", none], capture_output=True, text=True)
-    assert done.returncode == 0 and "answers are paid as they should be" in done.stdout, done.stderr
+    assert done.returncode == 0 and "answers have the expected score" in done.stdout, done.stderr
     written = Path("test_german.py").read_text("utf-8")
     Path("test_german.py").write_text(
         written.replace("SPELLINGS = [", "SPELLINGS = [('1', '2', 1.0), "), encoding="utf-8"
     )
-    with pytest.raises(AssertionError, match=r"gold '1', answer '2': must be paid 1\.0, got 0\.0"):
+    with pytest.raises(AssertionError, match=r"'1', answer '2': must score 1\.0, got 0\.0"):
         run_test("test_german.py")
 
 
@@ -260,7 +258,7 @@ REFUSED = {
     ),
     "one.csv": (
         "text\nhello\n",
-        "must show which column is the question and which the answer, got 'text'. Fix: "
+        "do not show the question and the answer, got 'text'. Fix: "
         "--question COLUMN --answer COLUMN",
     ),
     "programs.jsonl": (
@@ -290,18 +288,18 @@ REFUSED = {
     "half.csv": ("question,b1,c1\n1,2,3\n", "Fix: --answer COLUMN"),
     "headless.csv": (
         "What is 1 + 1?,2\nWhat is 1 + 2?,3\n",
-        "must begin with the names of the columns, got 'What is 1 + 1?', '2'",
+        "the first line is a row: 'What is 1 + 1?', '2'",
     ),
     "numbered.csv": (
         "1,What is the result of 1+1?,2\n2,What is it of 1+2?,3\n",
         "Fix: write a first line such as question,answer",
     ),
-    "chinese.csv": ("1加1等于几?,2\n1加2等于几?,3\n", "must begin with the names"),
-    "empty_but_one.csv": ("question,answer\na?,1\nb?,\nc?,\n", "must have 2 rows at least"),
-    "row.csv": ("question,answer\nhow?,3\n", "must have 2 rows at least"),
+    "chinese.csv": ("1加1等于几?,2\n1加2等于几?,3\n", "the first line is a row: "),
+    "empty_but_one.csv": ("question,answer\na?,1\nb?,\nc?,\n", "must have at least 2 usable rows"),
+    "row.csv": ("question,answer\nhow?,3\n", "must have at least 2 usable rows"),
     "blank.csv": (
         "question,answer,n\nhow?,,1\nwho?,,1\n",
-        "no row can be used: 2 rows: column 'answer' is empty",
+        "all rows would be dropped: 2 rows: column 'answer' is empty",
     ),
     "latin.csv": ("Frage;Lösung\nWie?;1\n".encode("cp1252"), "iconv -f cp1252 -t utf-8"),
     "utf16.csv": ("Frage;Lösung\nWie?;1\n".encode("utf-16"), "iconv -f utf-16 -t utf-8"),
@@ -348,7 +346,7 @@ def test_empty_cells_are_not_counted_and_a_usable_row_is_held_out(
         "utf-8",
     )
     said, recipe = found(capsys, "gaps.csv")
-    assert "8 to train on; 1 held out" in said and "2 rows: column 'answer' is empty" in said
+    assert "8 for training; 1 held out" in said and "2 rows: column 'answer' is empty" in said
     assert (recipe["dataset_train_split"], recipe["dataset_test_split"]) == (
         "train[:-3]",
         "train[-3:]",
@@ -379,13 +377,13 @@ def test_flags_decide_and_nothing_is_overwritten(
         "my/model",
     )
     for argv, reason in (
-        (["--question", "b1", "--answer", "a1"], "x.yaml, test_x.py: there already"),
+        (["--question", "b1", "--answer", "a1"], "x.yaml, test_x.py: already exists"),
         (["--answer", "A1"], "unknown column 'A1'"),
         (
             ["--question", "b1", "--answer", "a1", "--output", "x.csv"],
-            "--output: x.csv: must be a folder",
+            "--output: x.csv: cannot write",
         ),
-        (["--question", "b1", "--answer", "a1", "--output", "link"], "link/x.yaml: there already"),
+        (["--question", "b1", "--answer", "a1", "--output", "link"], "link/x.yaml: already exists"),
     ):
         with pytest.raises(SystemExit):
             init.main(["x.csv", *argv])
@@ -446,7 +444,7 @@ def test_many_rows_take_seconds(folder: Path, capsys: pytest.CaptureFixture[str]
     )
     started = time.perf_counter()
     said, _ = found(capsys, "big.csv")
-    assert "99800 to train on; 200 held out" in said and time.perf_counter() - started < 60
+    assert "99800 for training; 200 held out" in said and time.perf_counter() - started < 60
 
 
 def test_prose_can_be_judged_and_worked_solutions_be_learnt(
@@ -653,17 +651,17 @@ def test_answers_alone_lead_to_no_circle(folder: Path, capsys: pytest.CaptureFix
     assert (
         recipe["mapper_config"] == {"whole": True}
         and "--method grpo --model" not in said
-        and "for GRPO start from the model" in said
+        and "start GRPO from the original model" in said
     )
     assert "run --cpu --method sft first" in found(capsys, "sums.csv", "--cpu")[0]
 
 
-def test_held_out_rows_that_ask_what_training_rows_ask_are_counted(
+def test_held_out_rows_with_training_questions_are_counted(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("twice.csv").write_text(
         lines("question,answer", "@+1?,@") + " 2+1?,2\n3+1?,3\n", encoding="utf-8"
     )
-    assert "2 held-out rows ask what a training row asks" in found(capsys, "twice.csv")[0]
+    assert "2 held-out rows are also training questions" in found(capsys, "twice.csv")[0]
     Path("once.csv").write_text(lines("question,answer", "@+1?,@"), encoding="utf-8")
-    assert "ask what" not in found(capsys, "once.csv")[0]
+    assert "training questions" not in found(capsys, "once.csv")[0]

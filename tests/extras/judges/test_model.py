@@ -264,7 +264,7 @@ def test_what_is_no_reward_model(tiny_model: Path, classifier: Path, tmp_path: P
 
     call = {"prompts": [QUESTION], "completions": [think("Rain.")]}
     three = save_classifier(tiny_model, tmp_path / "three", num_labels=3)
-    with pytest.raises(RecipeError, match=r"three' cannot be loaded: .*mismatch"):
+    with pytest.raises(RecipeError, match=r"cannot load .*three'.*mismatch"):
         build(model=str(three))(**call)
     # A language model that only says it has one label: Transformers would make the head up.
     headless = tmp_path / "headless"
@@ -284,7 +284,7 @@ def test_what_is_no_reward_model(tiny_model: Path, classifier: Path, tmp_path: P
     (bare / "chat_template.jinja").unlink()
     with pytest.raises(RecipeError, match=r"bare'.*chat_template is not set"):
         build(model=str(bare))(**call)
-    with pytest.raises(RecipeError, match=r"reward_models: .*nowhere' cannot be loaded: "):
+    with pytest.raises(RecipeError, match=r"reward_models: cannot load .*nowhere'"):
         build(model=str(tmp_path / "nowhere"))(**call)
 
 
@@ -295,7 +295,7 @@ def test_a_template_that_drops_the_reasoning(tiny_model: Path, tmp_path: Path) -
     )
     folder = save_classifier(tiny_model, tmp_path / "model", template=template)
     call = {"prompts": [QUESTION], "completions": [think("Rain.")]}
-    with pytest.raises(RecipeError, match=r"leaves the reasoning out of a turn.*or scope: summary"):
+    with pytest.raises(RecipeError, match=r"removes the reasoning of a message.*or scope: summary"):
         build(model=str(folder), scope="full")(**call)
     assert build(model=str(folder))(**call) == pytest.approx(
         scores_as_trl(folder, [turn(QUESTION[1:], "Rain.")]), abs=1e-4
@@ -318,11 +318,11 @@ def test_a_template_that_refuses_a_conversation(
     assert judged == pytest.approx(scores_as_trl(folder, [turn(QUESTION[1:], "a")])[0], abs=1e-4)
     assert metric["helpful/unscored"] == 1.0
     assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == [
-        f"reward 'helpful', model '{folder}': 1 of 2 completions are not judged: "
-        "the chat template of the reward model refuses the conversation: "
+        f"reward 'helpful', model '{folder}': 1 of 2 completions got no score: "
+        "the chat template of the reward model rejects the conversation: "
         "TemplateError: no system role. (errors: 1, verdicts without a readable score: 0)"
     ]
-    with pytest.raises(RecipeError, match=r"1 of 1 completions are not judged: .*no system role"):
+    with pytest.raises(RecipeError, match=r"1 of 1 completions got no score: .*no system role"):
         reward(prompts=[poet], completions=[think("a")])
 
 
@@ -338,7 +338,7 @@ def test_nan_is_no_score(tiny_model: Path, tmp_path: Path) -> None:
         {"format": "pt"},
     )
     with pytest.raises(
-        RecipeError, match=r"2 of 2 completions are not judged: its score is not finite \(errors: 2"
+        RecipeError, match=r"2 of 2 completions got no score: its score is not finite \(errors: 2"
     ):
         build(model=str(folder))(prompts=[QUESTION] * 2, completions=[think("a")] * 2)
 
@@ -487,7 +487,7 @@ def test_a_range_is_two_numbers_for_a_judge_s_score(bounds: Any) -> None:
     )
     if entry["model"] == "m":
         del entry["prompt"]
-    with pytest.raises(RecipeError, match="reward_models: helpful: range: must be"):
+    with pytest.raises(RecipeError, match="reward_models: helpful: range: "):
         build(**entry)
 
 
@@ -609,7 +609,7 @@ def test_failed_requests(
     assert len(messages) == 2
     assert messages[0].endswith(" (errors: 2, verdicts without a readable score: 1)")
     assert messages[0].startswith(
-        "reward 'helpful', model 'openai:m': 3 of 4 completions are not judged: BadRequestError: "
+        "reward 'helpful', model 'openai:m': 3 of 4 completions got no score: BadRequestError: "
     )
     assert "prompt too long" in messages[0]
     with pytest.raises(
@@ -658,8 +658,7 @@ def test_a_judge_that_sees_the_gold(judge: Callable[..., tuple[ModelReward, Chat
         ({"a": {"model": "m", "scop": "full"}}, "reward_models: a: unknown key 'scop'.*'scope'"),
         (
             {"a": {"model": ""}},
-            "reward_models: a: model: must be a sequence classifier's folder or hub id, or "
-            "'openai:NAME' .* got ''",
+            "reward_models: a: model: must be .*'openai:NAME' .* got ''",
         ),
         ({"a": {"model": "openai:"}}, "reward_models: a: model: must be"),
         (
@@ -673,16 +672,16 @@ def test_a_judge_that_sees_the_gold(judge: Callable[..., tuple[ModelReward, Chat
         ({"a": {"model": "m", "batch_size": 0}}, "batch_size: must be 1 or more, got 0"),
         (
             {"a": {"model": "m", "prompt": PROMPT}},
-            "prompt: must be left out for a sequence classifier",
+            "prompt: a sequence classifier does not use it",
         ),
-        ({"a": {"model": "openai:m"}}, r"prompt: must be a text with \{response\} .* got None"),
+        ({"a": {"model": "openai:m"}}, r"prompt: must be text with \{response\} .* got None"),
         (
             {"a": {"model": "openai:m", "prompt": "Rate {prompt}"}},
-            r"prompt: must be a text with \{response\}",
+            r"prompt: must be text with \{response\}",
         ),
         (
             {"format": {"model": "m"}},
-            "reward_models: 'format': must be letters, digits and _, and no other reward's name",
+            "reward_models: 'format': must be letters, digits and _",
         ),
         ({"a/b": {"model": "m"}}, "reward_models: 'a/b': must be"),
         ({1: {"model": "m"}}, "reward_models: 1: must be"),

@@ -333,13 +333,13 @@ def test_no_such_run(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert caught.value.code == 2
     assert (
         capsys.readouterr().err
-        == f"error: {tmp_path}/none: no such run directory; give the output_dir of a run\n"
+        == f"error: {tmp_path}/none: no such run directory. Fix: name the output_dir of a run\n"
     )
 
 
 def test_page_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
-    with pytest.raises(RecipeError, match=r"the report cannot be written: .*--output FILE"):
+    with pytest.raises(RecipeError, match=r"cannot write the report: .*--output FILE"):
         write([write_run(tmp_path / "run")], tmp_path / "file" / "page.html")
 
 
@@ -352,7 +352,7 @@ def test_refresh_costs_no_run(
         assert caplog.messages == [f"report: {folder / 'report.html'}"]
         monkeypatch.setattr(page, "build", lambda folders: 1 / 0)
         refresh(folder)
-    assert caplog.messages[1:] == ["no report was written"]
+    assert caplog.messages[1:] == ["report.html was not written"]
     assert "ZeroDivisionError" in caplog.text
 
 

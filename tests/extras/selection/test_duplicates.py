@@ -192,7 +192,7 @@ def test_evaluation_sets(tmp_path, rows, column, expected):
         (
             [{"body": "p", "gold": "1"}],
             "question",
-            "column: must be the question's, one of body, gold, got 'question'",
+            "column: must name .* one of body, gold, got 'question'",
         ),
     ],
 )

@@ -228,9 +228,9 @@ def test_what_is_not_said():
         ),
         (
             {"deduplicate": {"near": 0}},
-            "deduplicate: near: must be a similarity over 0 and at most 1, got 0",
+            "deduplicate: near: must be a similarity above 0 and at most 1, got 0",
         ),
-        ({"deduplicate": {"near": 80}}, "near: must be a similarity over 0 and at most 1, got 80"),
+        ({"deduplicate": {"near": 80}}, "near: must be a similarity above 0 and at most 1, got 80"),
         ({"deduplicate": True}, "deduplicate: must be a mapping of exact, near, n_grams"),
         ({"decontaminate": {"n_grams": 8}}, "decontaminate: datasets: missing"),
         (
@@ -364,7 +364,7 @@ def test_wrong_ones_go_and_those_without_a_verdict_stay():
     assert reasons(selection) == ["wrong", None, None, None]
     assert [row["pass_rate"] for row in selection.rows] == [0.5, 0.5, None]
     assert selection.report.unjudged == 2
-    assert "2 completions could not be judged" in selection.report.table()
+    assert "2 completions have no score" in selection.report.table()
 
 
 @pytest.mark.parametrize(
@@ -1071,7 +1071,7 @@ def test_a_later_selection_replaces_an_earlier_one(tmp_path):
 def test_other_files_are_not_replaced(tmp_path):
     (tmp_path / "dataset").mkdir()
     (tmp_path / "dataset" / "notes.txt").write_text("mine", encoding="utf-8")
-    with pytest.raises(RecipeError, match="no dataset of an earlier selection"):
+    with pytest.raises(RecipeError, match="not the dataset of an earlier selection"):
         write_dataset(run([record(0, "a")]), tmp_path / "dataset", recipe_settings={}, title="t")
     assert (tmp_path / "dataset" / "notes.txt").read_text(encoding="utf-8") == "mine"
 
@@ -1105,7 +1105,7 @@ def test_a_write_that_fails_leaves_the_earlier_dataset(tmp_path):
 def test_nothing_left_is_an_error_that_shows_why(tmp_path):
     selection = run([record(0, "wrong", "wrong!")], {"correct": True})
     with pytest.raises(
-        RecipeError, match=r"no completion is left of 2:\n(.|\n)*\| wrong \| 2 \| 1 \|"
+        RecipeError, match=r"all 2 completions were dropped:\n(.|\n)*\| wrong \| 2 \| 1 \|"
     ):
         write_dataset(selection, tmp_path / "dataset", recipe_settings={}, title="t")
     assert [path.name for path in tmp_path.iterdir()] == ["verdicts.jsonl"]

@@ -1,4 +1,4 @@
-"""The base class of the mappers, and the registry of their names."""
+"""Define the base class of the mappers and the registry of their names."""
 
 from __future__ import annotations
 
@@ -21,27 +21,24 @@ MAPPERS: Registry[Any] = Registry("mapper")
 
 
 class SkipRow(Exception):
-    """Raised for a row that cannot be used. The message is the reason, which the report counts."""
+    """Raise this for a row that cannot be used; the text says why, and is counted."""
 
 
 @dataclass(frozen=True)
 class Mapper:
     """Base class of the mappers.
 
-    The fields of a subclass are the keys of ``mapper_config``. A field ``…_column`` names a column
-    of the source. Its default is the name that the column has in ``examples``.
-
-    Calling a mapper with a row (a dict of the source's columns) returns a
-    :class:`~r1_recipes.data.mapped_row.MappedRow`. It raises :class:`SkipRow` if the row lacks what
-    the mapper needs.
+    A mapper turns a row of a source into a question and a reference answer. The fields of a
+    subclass are the keys of ``mapper_config``. A field called ``…_column`` names a column, by
+    default as in ``examples``.
 
     Attributes:
-        name: The registered name, or the name of the class.
-        columns: The columns by which ``mapper: auto`` recognizes a source.
-        needs: The columns that a source must have, if not ``columns``. A tuple means any of them.
-        examples: Invented rows with all columns of the source. Tests, documentation, ``auto`` and
-            ``--smoke`` use them.
-        images: Whether rows have a picture, ``image``, for a vision-language model.
+        name: The name in a recipe, or the name of a class that is not registered.
+        columns: The columns by which ``mapper: auto`` recognises the source.
+        needs: The columns that must be there, if they are not ``columns``. A tuple inside means any
+            one of several.
+        examples: Invented rows with all columns of the source, for ``--smoke``, ``auto`` and tests.
+        images: Whether rows come with a picture for a vision-language model.
 
     Example:
         >>> class Quiz(Mapper):
@@ -58,17 +55,18 @@ class Mapper:
     images: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
+        """Name the class after itself, until it is registered."""
         cls.name = cls.__name__
 
     @classmethod
     def fit(cls, columns: Collection[str]) -> int:
-        """Return how many of ``columns`` this mapper knows, or 0 if a needed column is missing."""
+        """Return how many of these columns the mapper knows, or 0 if one of its own is missing."""
         if not cls.columns or not set(cls.columns) <= set(columns):
             return 0
         return len({*cls.columns, *chain(*cls.examples)} & set(columns))
 
     def missing(self, columns: Collection[str]) -> list[str]:
-        """Return the needed columns that are not in ``columns``."""
+        """Return the columns that the mapper needs and that are not there."""
         names, absent = self._names(), []
         for need in self.needs or self.columns:
             first, *others = [need] if isinstance(need, str) else need
@@ -81,11 +79,11 @@ class Mapper:
 
     @classmethod
     def place(cls) -> str:
-        """Return the mapper's name and, for the user's code, the file and line of ``__call__``."""
+        """Return the mapper's name and, for your own class, the file and line of ``__call__``."""
         return f"mapper {cls.name!r}{defined_at(cls.__call__)}"
 
     def example_rows(self) -> list[dict[str, Any]]:
-        """Return the examples that this mapper can read, with its fields' column names."""
+        """Return the ``examples`` that this mapper can read, with its own column names."""
         names = self._names()
         rows = [
             {names.get(column, column): value for column, value in row.items()}
@@ -106,7 +104,20 @@ class Mapper:
         }
 
     def __call__(self, row: dict[str, Any]) -> MappedRow:
-        """Return ``columns`` as question, reference answer and, if there are three, reasoning."""
+        """Map one row.
+
+        The base class takes ``columns`` as question, reference answer and, if there are three,
+        worked solution.
+
+        Args:
+            row: The source's columns by name.
+
+        Returns:
+            A :class:`MappedRow`.
+
+        Raises:
+            SkipRow: The row lacks what is needed.
+        """
         names = [self._names().get(column, column) for column in self.columns]
         fields = zip(("question", "solution", "reasoning"), names, strict=False)
         return cast(MappedRow, {key: required_text(row, name) for key, name in fields})
@@ -114,14 +125,12 @@ class Mapper:
 
 @dataclass_transform(frozen_default=True)
 def register_mapper(name: str) -> Callable[[type[Mapper]], type[Mapper]]:
-    """Return a class decorator that registers a :class:`Mapper` under ``name``.
+    """Return a class decorator that makes a :class:`Mapper` available to recipes.
 
-    The rows of ``examples/NAME.jsonl`` beside the class become its examples.
+    The rows of ``examples/NAME.jsonl`` beside the class's file become its ``examples``.
 
-    Example:
-        >>> @register_mapper("quiz")
-        ... class Quiz(Mapper):
-        ...     columns = ("frage", "antwort")
+    Args:
+        name: The name that ``mapper`` takes in a recipe.
     """
 
     def decorate(mapper: type[Mapper]) -> type[Mapper]:
@@ -139,16 +148,16 @@ def register_mapper(name: str) -> Callable[[type[Mapper]], type[Mapper]]:
 
 
 def get_mapper(name: str, columns: Collection[str] = (), **config: Any) -> Mapper:
-    """Return the mapper with this name.
+    """Build a mapper.
 
     Args:
-        name: A registered name, ``my_module:MyMapper``, or ``"auto"`` for the registered mapper
-            that knows most of ``columns``.
+        name: A registered mapper, ``my_module:MyMapper``, or ``"auto"`` for the registered one that
+            fits the columns best.
         columns: The columns of the source.
-        **config: The mapper's fields. ``None`` leaves a field at its default.
+        **config: The mapper's fields; ``None`` means not set.
 
     Raises:
-        RecipeError: No mapper has this name or fits these columns, or it has no such field.
+        RecipeError: No mapper has this name or fits these columns, or a field is unknown.
     """
     config = {key: value for key, value in config.items() if value is not None}
     if name == "auto" and "prompt_column" in config:
@@ -176,13 +185,13 @@ def get_mapper(name: str, columns: Collection[str] = (), **config: Any) -> Mappe
 
 
 def check_choice(key: str, value: str, choices: Collection[str]) -> None:
-    """Raise if the value of a key of ``mapper_config`` is not one of ``choices``."""
+    """Raise if a value of ``mapper_config`` is not one of the choices."""
     if value not in choices:
         raise RecipeError("mapper_config: " + unknown_name(key, value, choices))
 
 
 def check_template(template: str | None, *slots: str) -> None:
-    """Raise if a template does not contain every slot."""
+    """Raise if a template of ``mapper_config`` lacks one of its slots."""
     if template is not None and not all(slot in template for slot in slots):
         raise RecipeError(
             f"mapper_config: template: must contain {' and '.join(slots)}, got {template!r}"
@@ -192,7 +201,14 @@ def check_template(template: str | None, *slots: str) -> None:
 def as_text(value: Any, column: str) -> str:
     """Return a cell as stripped text.
 
-    Null, NaN (the missing value of pandas) and errors of a spreadsheet (``#N/A``) become ``""``.
+    Null, NaN (a missing value in pandas) and a spreadsheet's error (``#N/A``) give ``""``.
+
+    Args:
+        value: The cell.
+        column: The cell's column, for the error message.
+
+    Raises:
+        SkipRow: The cell is a list, a dict, or bytes that are not UTF-8.
     """
     if isinstance(value, list | dict):
         raise SkipRow(f"column {column!r} holds a {type(value).__name__}, not text")
@@ -207,19 +223,19 @@ def as_text(value: Any, column: str) -> str:
 
 
 def optional_text(row: dict[str, Any], column: str) -> str:
-    """Return a column as text, or "" if the row does not have it."""
+    """Return a cell as text, or ``""`` if it is empty or missing."""
     return as_text(row.get(column), column)
 
 
 def required_text(row: dict[str, Any], column: str) -> str:
-    """Return a column as text, or skip the row if it is empty."""
+    """Return a cell as text, or skip the row if it is empty or missing."""
     if not (text := as_text(row.get(column), column)):
         raise SkipRow(f"column {column!r} is empty")
     return text
 
 
 def last_boxed(text: str) -> str:
-    r"""Return the stripped content of the last balanced ``\boxed{…}``, or "" if there is none."""
+    r"""Return what the last balanced ``\boxed{…}`` holds, stripped, or ``""`` if there is none."""
     text = one_spelling_of_boxes(text)
     boxes = [text[start:end].strip() for start, end in boxed_spans(text)]
     return boxes[-1] if boxes else ""

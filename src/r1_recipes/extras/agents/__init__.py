@@ -1,5 +1,6 @@
-"""Tools and environments by name, in TRL's own shape: what a model may call, and what it plays in.
-Imports no torch.
+"""Tools that a model may call, and environments that it plays in, in the format of TRL.
+
+Importing this package does not import torch.
 """
 
 PLUGIN = {

@@ -1,4 +1,4 @@
-"""A recipe's tools and environments, and what a chat template must do for them."""
+"""Build a recipe's tools and environments, and check that the chat template supports them."""
 
 import contextlib
 import functools
@@ -10,7 +10,7 @@ from typing import Any
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.extras.agents.episodes import EpisodeBackend  # noqa: F401
 from r1_recipes.extras.agents.guard import Limits
-from r1_recipes.extras.agents.registry import (  # noqa: F401 (what the core uses)
+from r1_recipes.extras.agents.registry import (  # noqa: F401 (used by the core)
     all_score,
     build_environments,
     build_tools,
@@ -24,18 +24,26 @@ from r1_recipes.models.tokenizer import generation_prompt, train_template
 from r1_recipes.recipe import Recipe
 
 _TEMPLATE = (
-    "a model whose template can (Qwen3), or for a small ChatML model chat_template: "
-    "recipes/templates/short_tools.jinja"
+    "use a model whose chat template supports tools (Qwen3), or for a small ChatML model "
+    "chat_template: recipes/templates/short_tools.jinja"
 )
 
 
 def agent(
     recipe: Recipe, tokenizer: Any | None, strict: bool = False
 ) -> tuple[list[Callable], dict[str | None, Callable]]:
-    """Return the recipe's tools, and its environments by the column of that name (``None``: for all
-    rows); a server has the template.
+    """Return the recipe's tools, and its environments by the column ``environment``.
 
-    ``strict``: a reset or get_reward that fails is an error, as in a smoke run.
+    Args:
+        recipe: The recipe.
+        tokenizer: ``None`` if a server applies the chat template.
+        strict: Raise if reset or get_reward fails, as in a smoke run.
+
+    Returns:
+        The tools, and a factory of each environment. The key ``None`` means all rows.
+
+    Raises:
+        RecipeError: Two tools have the same name, or the chat template does not support tools.
     """
     script = recipe.script
     limits = Limits(script.tool_timeout, script.tool_output_chars, strict=strict or script.smoke)
@@ -43,12 +51,12 @@ def agent(
     environments = build_environments(script.environment or {}, recipe.environment_params, limits)
     methods = []
     for make in environments.values() or [lambda: None]:
-        methods += (own := methods_of(make()))
-        names = [tool.__name__ for tool in (*tools, *own)]
+        methods += (environment_tools := methods_of(make()))
+        names = [tool.__name__ for tool in (*tools, *environment_tools)]
         if twice := {name for name in names if names.count(name) > 1}:
             raise RecipeError(
-                f"{recipe.path}: tools, environment: two are named "
-                f"{', '.join(sorted(twice))}. Fix: leave one out"
+                f"{recipe.path}: tools, environment: several tools are named "
+                f"{', '.join(sorted(twice))}. Fix: rename or remove one"
             )
     if tokenizer is not None and (tools or methods):
         _check_template(recipe, tokenizer, [*tools, *methods])
@@ -56,8 +64,9 @@ def agent(
 
 
 def _check_template(recipe: Recipe, tokenizer: Any, tools: list[Callable]) -> None:
-    """Refuse tools that cannot be described, and a chat template that cannot write them; make sure
-    that calls can be read back.
+    """Raise if a tool has no JSON schema, or if the chat template cannot write and read tool calls.
+
+    Set the tokenizer's response template, which reads the calls.
     """
     from transformers.utils import get_json_schema
     from transformers.utils.chat_parsing.response_templates import load_response_template
@@ -72,22 +81,21 @@ def _check_template(recipe: Recipe, tokenizer: Any, tools: list[Callable]) -> No
             ) from error
     where = f"{recipe.path}: tools: the chat template of {recipe.model.model_name_or_path}"
     if not chat_template_utils.supports_tool_calling(tokenizer):
-        raise RecipeError(f"{where} cannot write tools, calls and their results. Fix: {_TEMPLATE}")
+        raise RecipeError(f"{where} cannot write tools, calls and results. Fix: {_TEMPLATE}")
     call = {"type": "function", "function": {"name": "lookup", "arguments": {"word": "forty-two"}}}
     turns = [
         {"role": "user", "content": "?"},
         {"role": "assistant", "content": "", "tool_calls": [call]},
     ]
-    # TRL goes by whole chat templates, and knows none with kwargs, a prefill, or its own changes
-    # for training.
+    # TRL recognizes only whole chat templates, without kwargs, a prefill or its own changes for
+    # training. So try all of its response templates.
     known = [
         value
         for name, value in vars(chat_template_utils).items()
         if name.endswith("_template") and isinstance(value, dict)
     ]
-    with contextlib.suppress(
-        TypeError, ValueError
-    ):  # it writes no mappings; it is none that TRL knows how to change
+    # The template cannot write mappings, or TRL cannot change it for training.
+    with contextlib.suppress(TypeError, ValueError):
         if not chat_template_utils.is_chat_template_prefix_preserving(tokenizer):
             train_template(tokenizer)
         written = tokenizer.apply_chat_template(turns, return_dict=False)
@@ -96,39 +104,39 @@ def _check_template(recipe: Recipe, tokenizer: Any, tools: list[Callable]) -> No
             if chat_template_utils.parse_response(tokenizer, written, prefix=[]).get(
                 "tool_calls"
             ) == [call]:
-                # A turn's text is what the model wrote, its thoughts too, as without tools: a
-                # format reads it after the prefill.
+                # As without tools, the content of a message includes its reasoning, which a format
+                # reads after the prefill.
                 fields = {
                     name: field
                     for name, field in reader["fields"].items()
                     if "</think>" not in str(field)
                 }
-                if (
-                    "open" not in fields["content"] and "open_pattern" not in fields["content"]
-                ):  # what stands between and after calls
+                # The content is the text between and after calls.
+                if "open" not in fields["content"] and "open_pattern" not in fields["content"]:
                     fields["content"] = {**fields["content"], "repeats": True, "join": "\n"}
                 anchor = load_response_template(reader).start_anchor_re.pattern
-                begins = f"{re.escape(generation_prompt(tokenizer))}|{anchor}"
+                start_pattern = f"{re.escape(generation_prompt(tokenizer))}|{anchor}"
                 tokenizer.response_template = {
                     "defaults": reader["defaults"],
                     "fields": fields,
-                    "start_anchor_pattern": begins,
+                    "start_anchor_pattern": start_pattern,
                 }
-                tokenizer.parse_response = functools.partial(_read, tokenizer.parse_response)
+                tokenizer.parse_response = functools.partial(_parse, tokenizer.parse_response)
                 return
     raise RecipeError(
-        f"{where} has calls that TRL cannot read, or changes earlier turns. Fix: "
-        f"chat_template: one of trl/chat_templates"
+        f"{where} writes calls that TRL cannot read, or changes earlier messages. "
+        f"Fix: chat_template: one of trl/chat_templates"
     )
 
 
-def _read(parse: Callable, *args: Any, **kwargs: Any) -> Any:
-    """A turn's message; a ValueError, which TRL takes for plain text, if it has calls that no
-    template can write again.
+def _parse(parse: Callable, *args: Any, **kwargs: Any) -> Any:
+    """Return a parsed message. Raise ValueError if no template could write its calls again.
+
+    TRL then reads the message as plain text.
     """
     try:
         message = parse(*args, **kwargs)
-        json.dumps(message, ensure_ascii=False).encode()  # a UnicodeEncodeError is a ValueError
+        json.dumps(message, ensure_ascii=False).encode()  # UnicodeEncodeError is a ValueError.
     except RecursionError as error:
-        raise ValueError("nested too deep") from error
+        raise ValueError("nested too deeply") from error
     return message

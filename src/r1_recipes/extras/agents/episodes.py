@@ -1,5 +1,6 @@
-"""Episodes with tools over a backend that completes single turns: the loop of TRL's trainer, for
-``evaluate`` and ``generate``.
+"""Play episodes with tools for ``evaluate`` and ``generate``, like the loop of TRL's trainer.
+
+The backend completes only single messages.
 """
 
 import asyncio
@@ -19,22 +20,24 @@ from r1_recipes.completions.types import (
     TooLong,
     close,
 )
-from r1_recipes.extras.agents.registry import methods_of, pays
+from r1_recipes.extras.agents.registry import has_reward, methods_of
 
-# Requests whose episodes are played side by side, then stored; with environments a batch of
-# completions
+# The number of requests whose episodes are played together and then stored. With environments, a
+# batch of completions is played together.
 _AT_ONCE = 64
-_MAX_TURNS = 1000  # of one episode
+_MAX_TURNS = 1000  # The most assistant messages of an episode.
 
 
 @dataclass
 class Episode:
+    """A conversation of a model with its tools and its environment."""
+
     prompt: Messages
     temperature: float
     max_tokens: int
     tools: dict[str, Callable]
     environment: Any = None
-    kind: str | None = None  # the environment's name, if there are several
+    kind: str | None = None  # The name of the environment, if there are several.
     turns: Messages = field(default_factory=list)
     tokens: int = 0
     finish_reason: str = "stop"
@@ -42,7 +45,7 @@ class Episode:
     error: str | None = None
 
     def take(self, completion: Completion, answered: bool) -> None:
-        """Add a turn; if its calls are ``answered``, what its tools say, too."""
+        """Add a message and, if its calls are ``answered``, the results of its tools."""
         [message] = completion.turns or [{"role": "assistant", "content": completion.text}]
         self.turns.append(message)
         self.tokens += completion.tokens
@@ -51,16 +54,16 @@ class Episode:
         calls = message.get("tool_calls") or []
         self.live = bool(calls) and answered and not over
         for call in calls if self.live else ():
-            name, own = (
+            name, call_id = (
                 call["function"]["name"],
                 {"tool_call_id": call["id"]} if "id" in call else {},
             )
-            content = self._call(name, call["function"].get("arguments"), bool(own))
-            self.turns.append({"role": "tool", "name": name, "content": content, **own})
+            content = self._call(name, call["function"].get("arguments"), bool(call_id))
+            self.turns.append({"role": "tool", "name": name, "content": content, **call_id})
 
     def _call(self, name: str, arguments: Any, is_text: bool) -> Any:
-        # As TRL's trainer does: an error is what the model is told. A server has text for
-        # arguments.
+        # The model reads an error as the result, as in TRL's trainer. A server sends arguments as
+        # text.
         try:
             arguments = (
                 json.loads(arguments) if is_text and isinstance(arguments, str) else arguments
@@ -74,25 +77,31 @@ class Episode:
         return result if isinstance(result, list) else str(result)
 
     def completion(self) -> Completion:
-        """Return the whole episode; its text is the last turn's, if it was finished."""
+        """Return the whole episode. Its text is the last message, if that message is complete."""
         last = (
             self.turns[-1]
             if self.turns[-1]["role"] == "assistant" and self.tokens <= self.max_tokens
             else {}
         )
-        paid = self.environment.get_reward() if pays(type(self.environment)) else None
+        reward = self.environment.get_reward() if has_reward(type(self.environment)) else None
         return Completion(
-            last.get("content") or "", self.tokens, self.finish_reason, self.turns, paid
+            last.get("content") or "", self.tokens, self.finish_reason, self.turns, reward
         )
 
 
 class EpisodeBackend:
-    """Plays an episode where ``single`` would complete one turn.
+    """A backend that plays an episode for each completion.
 
-    ``environments`` makes one by the row's column ``environment`` (``None``: every row's); ``rows``
-    are what ``reset`` is given, by the index of the request. Calls of ``max_calls`` turns are
-    answered, as TRL's ``max_tool_calling_iterations``. ``max_tokens`` bounds what the model writes
-    in all turns; unlike TRL's ``max_completion_length`` it does not count what tools say.
+    Args:
+        single: The backend that completes single messages.
+        tools: The tools of every episode.
+        environments: The factories of environments by the column ``environment``. The key ``None``
+            means every row.
+        rows: The rows for ``reset``, by the index of the request.
+        max_calls: How many messages may call tools, as TRL's ``max_tool_calling_iterations``.
+        max_tokens: The most tokens that the model may write in an episode. Unlike TRL's
+            ``max_completion_length``, it does not count the results of tools.
+        at_once: The number of completions to play together.
     """
 
     def __init__(
@@ -116,23 +125,24 @@ class EpisodeBackend:
             max_tokens,
             at_once,
         )
-        self._idle: dict[Any, list[Any]] = {
-            name: [] for name in environments
-        }  # used again, as TRL does: each may hold a server's session
+        # Reuse environments, as TRL does, because each may hold the session of a server.
+        self._idle: dict[Any, list[Any]] = {name: [] for name in environments}
 
     def close(self) -> None:
+        """Close the backend for single messages."""
         close(self._single)
 
     def run(
         self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]
     ) -> None:
+        """Play the episodes of all requests, and pass their completions to ``sink``."""
         temperatures = [
             temperature for temperature, copies in sampling_plans for _ in range(copies)
         ]
         step = max(1, self._at_once // len(temperatures)) if self._environments else _AT_ONCE
         for start in range(0, len(requests), step):
             part = requests[start : start + step]
-            # An index of its own for every sample and turn: seeds are drawn from it.
+            # Give every sample and message its own index, because seeds depend on it.
             played = {
                 (request.index * len(temperatures) + sample) * _MAX_TURNS: self._begin(
                     request, temperature
@@ -143,25 +153,25 @@ class EpisodeBackend:
             for turn in range(self._max_calls + 1):
                 for plan in dict.fromkeys(temperatures):
                     now = {
-                        number + turn: one
-                        for number, one in played.items()
-                        if one.live and one.temperature == plan
+                        number + turn: episode
+                        for number, episode in played.items()
+                        if episode.live and episode.temperature == plan
                     }
                     self._play(now, plan, answered=turn < self._max_calls)
             episodes = list(played.values())
             for number, request in enumerate(part):
-                own = episodes[number * len(temperatures) : (number + 1) * len(temperatures)]
-                error = next((one.error for one in own if one.error), None)
-                sink(request.index, [] if error else [one.completion() for one in own], error)
-            for one in episodes if self._environments else ():
-                self._idle[one.kind].append(one.environment)
+                group = episodes[number * len(temperatures) : (number + 1) * len(temperatures)]
+                error = next((episode.error for episode in group if episode.error), None)
+                completions = [] if error else [episode.completion() for episode in group]
+                sink(request.index, completions, error)
+            for episode in episodes if self._environments else ():
+                self._idle[episode.kind].append(episode.environment)
 
     def _begin(self, request: Request, temperature: float) -> Episode:
         row, kind, environment = {}, None, None
         if self._environments:
-            row = {
-                **self._rows[request.index]
-            }  # as in TRL, reset is not told which of several it is
+            # As in TRL, reset does not get the name of its environment.
+            row = {**self._rows[request.index]}
             kind = None if None in self._environments else row.pop("environment")
             environment = self._idle[kind].pop() if self._idle[kind] else self._environments[kind]()
         tools = {tool.__name__: tool for tool in (*self._tools, *methods_of(environment))}
@@ -179,9 +189,8 @@ class EpisodeBackend:
     def _play(self, episodes: Mapping[int, Episode], temperature: float, *, answered: bool) -> None:
         def take(number: int, made: list[Completion], error: str | None) -> None:
             episode = episodes[number]
-            if (
-                isinstance(error, TooLong) and episode.turns
-            ):  # TRL, too, leaves out what the tools said last, and ends the episode
+            # As in TRL, drop the last results of tools, and end the episode.
+            if isinstance(error, TooLong) and episode.turns:
                 while episode.turns[-1]["role"] == "tool":
                     episode.turns.pop()
                 episode.finish_reason, episode.live = "length", False
@@ -190,9 +199,9 @@ class EpisodeBackend:
             else:
                 episode.take(made[0], answered)
 
-        asked = [
-            Request(number, [*one.prompt, *one.turns], tuple(one.tools.values()))
-            for number, one in episodes.items()
+        requests = [
+            Request(number, [*episode.prompt, *episode.turns], tuple(episode.tools.values()))
+            for number, episode in episodes.items()
         ]
-        if asked:
-            self._single.run(asked, take, [(temperature, 1)])
+        if requests:
+            self._single.run(requests, take, [(temperature, 1)])

@@ -1,5 +1,6 @@
-"""Bounds on tools and environments: what one does wrong is an observation for the model, and never
-ends or floods a run.
+"""Bounds on tools and environments.
+
+An error of a tool becomes an observation for the model. It never ends a run or floods its output.
 """
 
 import asyncio
@@ -20,27 +21,33 @@ from r1_recipes.common.messages import clip, without_surrogates
 
 logger = logging.getLogger(__name__)
 
-_inside = ContextVar(
-    "_inside", default=False
-)  # a call is under way; those that it makes itself are not the model's
+# True during a call. The bounds do not apply to calls that a tool makes itself.
+_inside = ContextVar("_inside", default=False)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one call of a tool may take."""
+    """The limits of a call of a tool.
+
+    Attributes:
+        seconds: The time limit.
+        chars: The length limit of its result and of its error.
+        strict: End the run if ``reset`` or ``get_reward`` fails, as in a smoke run.
+    """
 
     seconds: float = 10.0
-    chars: int = 2000  # of its result, and of its error
-    strict: bool = False  # a reset or get_reward that fails ends the run, as in a smoke run
+    chars: int = 2000
+    strict: bool = False
 
 
 class ToolError(RuntimeError):
-    """A call that failed; TRL shows the text to the model and counts it."""
+    """Raised for a call that failed. TRL counts it and shows the text to the model."""
 
 
 class _Quiet:
-    """A standard output that drops what calls print; they may end in any order, or after they were
-    given up.
+    """A standard output that drops everything that calls print.
+
+    Calls may end in any order, also after they were abandoned.
     """
 
     def __init__(self, out: Any) -> None:
@@ -54,12 +61,12 @@ class _Quiet:
 
 
 def guarded(
-    function: Callable, limits: Limits, late: Callable[[Any], list] | None = None
+    function: Callable, limits: Limits, abandoned_threads: Callable[[Any], list] | None = None
 ) -> Callable:
-    """Return the tool with time, output and errors bounded, its prints dropped; the thread of a
-    call that is given up goes on.
+    """Return a tool with limits on time, output and errors. Its prints are dropped.
 
-    ``late`` returns the list, by the method's object, that such threads are added to.
+    The thread of an abandoned call continues to run. ``abandoned_threads`` returns the list of such
+    threads for the object of a method.
     """
 
     @functools.wraps(function)
@@ -67,11 +74,11 @@ def guarded(
         if _inside.get():
             return function(*args, **kwargs)
         try:
-            given_up = late(args[0]) if late else []
+            abandoned = abandoned_threads(args[0]) if abandoned_threads else []
             return _in_time(
                 lambda: _bounded(_awaited(function(*args, **kwargs), limits.seconds), limits),
                 limits.seconds,
-                given_up,
+                abandoned,
             )
         except TimeoutError as error:
             raise ToolError(f"no result after {limits.seconds:g} s") from error
@@ -90,41 +97,47 @@ def guarded(
 
 
 def guarded_environment(kind: type, limits: Limits) -> type:
-    """Return the environment with its methods as :func:`guarded`; a ``reset`` or ``get_reward``
-    that fails leaves the row unjudged.
+    """Return the environment with guarded methods.
+
+    If ``reset`` or ``get_reward`` fails, the row gets no reward.
     """
     methods = dict(inspect.getmembers(kind, predicate=inspect.isfunction))
     static = {
         name for name in methods if isinstance(inspect.getattr_static(kind, name), staticmethod)
     }
 
-    def late(self: Any) -> list[threading.Thread]:
-        found: list[threading.Thread] = vars(self).setdefault("_late", [])
-        return found
+    def abandoned_threads(self: Any) -> list[threading.Thread]:
+        threads: list[threading.Thread] = vars(self).setdefault("_abandoned_threads", [])
+        return threads
 
-    own: dict[str, Any] = {
+    public: dict[str, Any] = {
         name: staticmethod(guarded(method, limits))
         if name in static
-        else guarded(method, limits, late)
+        else guarded(method, limits, abandoned_threads)
         for name, method in methods.items()
         if not name.startswith("_")
     }
 
-    bounded: dict[str, Any] = {**own, "reset": _bounded_reset(kind, own["reset"], limits, late)}
+    bounded: dict[str, Any] = {
+        **public,
+        "reset": _bounded_reset(kind, public["reset"], limits, abandoned_threads),
+    }
     if "get_reward" in methods:
-        bounded["get_reward"] = _bounded_reward(kind, limits, late)
+        bounded["get_reward"] = _bounded_reward(kind, limits, abandoned_threads)
     return type(kind.__name__, (kind,), {**bounded, "__doc__": kind.__doc__})
 
 
-_Late = Callable[[Any], list[threading.Thread]]  # an environment's calls that were given up
+_Threads = Callable[[Any], list[threading.Thread]]  # The abandoned threads of an environment.
 
 
-def _bounded_reset(kind: Any, guarded_reset: Callable, limits: Limits, late: _Late) -> Callable:
+def _bounded_reset(
+    kind: Any, guarded_reset: Callable, limits: Limits, abandoned_threads: _Threads
+) -> Callable:
     @functools.wraps(kind.reset)
     def reset(self: Any, **row: Any) -> Any:
-        self._reset_failed = True  # until it is done
+        self._reset_failed = True  # Until it has succeeded.
         try:
-            _check_ended(late(self))
+            _check_ended(abandoned_threads(self))
             observation = guarded_reset(self, **row)
             if inspect.iscoroutine(observation):
                 observation = asyncio.run(observation)
@@ -137,16 +150,16 @@ def _bounded_reset(kind: Any, guarded_reset: Callable, limits: Limits, late: _La
     return reset
 
 
-def _bounded_reward(kind: Any, limits: Limits, late: _Late) -> Callable:
+def _bounded_reward(kind: Any, limits: Limits, abandoned_threads: _Threads) -> Callable:
     @functools.wraps(kind.get_reward)
     def get_reward(self: Any) -> float | None:
-        def pay() -> Any:
+        def score() -> Any:
             return _awaited(kind.get_reward(self), limits.seconds)
 
         try:
             if self._reset_failed:
                 return None
-            return _finite(_in_time(pay, limits.seconds, late(self)))
+            return _finite(_in_time(score, limits.seconds, abandoned_threads(self)))
         except Exception as error:
             _report(kind, "get_reward", error, limits)
             return None
@@ -155,44 +168,46 @@ def _bounded_reward(kind: Any, limits: Limits, late: _Late) -> Callable:
 
 
 def _report(kind: type, method: str, error: Exception, limits: Limits) -> None:
-    """Warn that an environment's method fails, or raise where a trial wants to know."""
+    """Warn that a method of an environment fails, or raise if the limits are strict."""
     cause = str(error) if isinstance(error, ToolError) else first_line(error)[:-1]
     place = user_code_place(error.__cause__ or error) or defined_at(getattr(kind, method))
     message = f"environment {kind.__name__}: {method} fails: {cause}{place}"
     if limits.strict:
         raise RecipeError(
-            f"{message}. Fix: mend it; in a run that row would not be judged"
+            f"{message}. Fix: repair it, because in a run this row would get no reward"
         ) from error
     logger.warning("%s", message)
 
 
 def _check_ended(threads: list[threading.Thread]) -> None:
-    """Refuse an environment whose abandoned call still runs: it would write into this episode."""
+    """Raise if an abandoned call still runs, because it could change this episode."""
     if any(thread.is_alive() for thread in threads):
         raise ToolError(
-            "a call of an earlier episode, given up after tool_timeout, has not ended yet"
+            "a call of an earlier episode, abandoned after tool_timeout, has not ended yet"
         )
     threads.clear()
 
 
 def _finite(value: Any) -> float:
-    if value is None or not math.isfinite(value):  # a number of NumPy or Torch, too
+    if value is None or not math.isfinite(value):  # Numbers of NumPy and Torch are allowed.
         raise ValueError(f"must return a finite number, got {value}")
     return float(value)
 
 
-_loops: list[asyncio.AbstractEventLoop] = []  # the last one is used
-_one_at_a_time = threading.Lock()
+_loops: list[asyncio.AbstractEventLoop] = []  # Only the last one is used.
+_loops_lock = threading.Lock()
 
 
 def _awaited(result: Any, seconds: float) -> Any:
-    """What a coroutine returns. All share one loop, since what one opens another may read; a loop
-    that one of them blocks is left.
+    """Return the result of a coroutine; any other result is returned unchanged.
+
+    All coroutines share an event loop, because one may read a connection that another opened. A
+    blocked loop is replaced.
     """
     if not inspect.iscoroutine(result):
         return result
-    with _one_at_a_time:
-        if not (_loops and _answers(_loops[-1], min(1.0, seconds / 2))):
+    with _loops_lock:
+        if not (_loops and _responds(_loops[-1], min(1.0, seconds / 2))):
             _loops.append(asyncio.new_event_loop())
             threading.Thread(target=_loops[-1].run_forever, daemon=True).start()
         future = asyncio.run_coroutine_threadsafe(result, _loops[-1])
@@ -202,7 +217,7 @@ def _awaited(result: Any, seconds: float) -> Any:
         future.cancel()
 
 
-def _answers(loop: asyncio.AbstractEventLoop, seconds: float) -> bool:
+def _responds(loop: asyncio.AbstractEventLoop, seconds: float) -> bool:
     with contextlib.suppress(TimeoutError):
         asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result(seconds)
         return True
@@ -219,12 +234,12 @@ def _bounded(result: Any, limits: Limits) -> Any:
         and all(isinstance(part, dict) and part.get("type") in part for part in result)
         else []
     )
-    if any(part["type"] == "image" for part in blocks):  # as TRL takes pictures
+    if any(part["type"] == "image" for part in blocks):  # TRL reads pictures in this format.
         return [
             part if part["type"] == "image" else {"type": "text", "text": text(part[part["type"]])}
             for part in blocks
         ]
-    # Not every template writes blocks of text.
+    # Some chat templates cannot write blocks of text, so join them.
     return (
         None
         if result is None
@@ -232,14 +247,15 @@ def _bounded(result: Any, limits: Limits) -> Any:
     )
 
 
-def _in_time(work: Callable[[], Any], seconds: float, late: list[threading.Thread]) -> Any:
+def _in_time(work: Callable[[], Any], seconds: float, abandoned: list[threading.Thread]) -> Any:
+    """Return the result of ``work``, run in a thread. Raise TimeoutError if it is too slow."""
     outcome: list[tuple[Any, BaseException | None]] = []
 
     def run() -> None:
         _inside.set(True)
         try:
             outcome.append((work(), None))
-        except BaseException as error:  # SystemExit, too: a tool does not end a run
+        except BaseException as error:  # Also SystemExit: a tool must not end a run.
             outcome.append((None, error))
 
     thread = threading.Thread(target=run, daemon=True)
@@ -248,7 +264,7 @@ def _in_time(work: Callable[[], Any], seconds: float, late: list[threading.Threa
     thread.start()
     thread.join(seconds)
     if not outcome:
-        late.append(thread)
+        abandoned.append(thread)
         raise TimeoutError
     result, error = outcome[0]
     if error is not None:

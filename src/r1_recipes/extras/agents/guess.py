@@ -1,4 +1,4 @@
-"""A game of several turns: find a number by hints."""
+"""A game with several messages: find a number with hints."""
 
 from dataclasses import dataclass
 from random import Random
@@ -10,16 +10,18 @@ from r1_recipes.extras.agents.registry import register_environment
 @register_environment("guess_number")
 @dataclass
 class GuessNumber:
-    """A hidden number; every guess is answered by higher or lower. Pays 1 for finding it in time,
-    else 0.
+    """Find a hidden number. Every guess is answered with higher or lower.
+
+    The reward is 1 if the model finds the number in time, else 0.
     """
 
     guess_number_tries: int = 6
 
-    @classmethod  # no tool: those are the plain methods
+    @classmethod  # Class methods are not tools.
     def draw(cls, rng: Random, width: int = 50, high: int = 1000) -> dict[str, Any]:
-        """Return a row: what :meth:`reset` is given. It is one of ``width`` numbers up to ``high``
-        (keys of ``task_config``).
+        """Return a row for :meth:`reset`, with one of ``width`` consecutive numbers up to ``high``.
+
+        ``width`` and ``high`` are keys of ``task_config``.
         """
         low = rng.randint(1, high - width + 1)
         question = f"I think of a whole number from {low} to {low + width - 1}. Find it."

@@ -1,4 +1,4 @@
-"""A row that an environment plays."""
+"""Map rows that an environment plays."""
 
 from typing import Any
 
@@ -8,15 +8,16 @@ from r1_recipes.data.mappers.base import Mapper, optional_text, register_mapper,
 
 @register_mapper("environment")
 class EnvironmentRow(Mapper):
-    """A row for an environment: ``question``, ``environment`` (which one plays it), and whatever
-    its ``reset`` takes.
+    """A row for an environment: ``question``, and the columns that ``reset`` needs.
+
+    The optional column ``environment`` names the environment that plays the row.
     """
 
     columns = ("question", "environment")
     needs = ("question",)
 
     def __call__(self, row: dict[str, Any]) -> MappedRow:
-        # Source columns of this name do not go on by themselves; TRL routes by it.
+        # A source column of this name is reserved, so map it. TRL selects the environment by it.
         mapped: MappedRow = {
             "question": required_text(row, "question"),
             "environment": optional_text(row, "environment"),

@@ -1,8 +1,8 @@
-"""Tools and environments by name, in TRL's own shape.
+"""The registry of tools and environments, in the format of TRL.
 
-A tool is a typed function with a docstring that says what it and each argument is. An environment
-is a class with ``reset(**row)``, whose text is added to the question, public methods that are
-tools, and ``get_reward()``. A dataclass environment's fields are keys of a recipe.
+A tool is a typed function. Its docstring describes the tool and each argument. An environment is a
+class with ``reset(**row)``, whose text is added to the question. Its public methods are tools, and
+``get_reward()`` returns the reward. The fields of a dataclass environment are keys of a recipe.
 """
 
 import dataclasses
@@ -21,18 +21,19 @@ ENVIRONMENTS: Registry[Any] = Registry("environment")
 
 
 def register_tool(name: str) -> Callable[[Callable], Callable]:
-    """Function decorator that makes a tool available to recipes as ``name``."""
+    """Return a function decorator that registers a tool under ``name``."""
     return functools.partial(TOOLS.register, name)
 
 
 def register_environment(name: str) -> Callable[[type], type]:
-    """Class decorator that makes an environment available to recipes as ``name``."""
+    """Return a class decorator that registers an environment under ``name``."""
     return functools.partial(ENVIRONMENTS.register, name)
 
 
 def environment_kinds(environment: str | Mapping[str, str] | None) -> dict[str | None, type]:
-    """The classes of a recipe's key ``environment``, by the value of the column ``environment``;
-    ``None`` stands for every row.
+    """Return the classes of the recipe's key ``environment``.
+
+    Keys are values of the column ``environment``. ``None`` means every row.
     """
     if environment is None:
         return {}
@@ -49,32 +50,32 @@ def environment_kinds(environment: str | Mapping[str, str] | None) -> dict[str |
         kinds[key] = kind
     if len({kind.__name__ for kind in kinds.values()}) < len({*kinds.values()}):
         raise RecipeError(
-            f"environment: {', '.join(name for _, name in pairs)}: must be classes of "
-            f"different names: rewards are logged by them"
+            f"environment: {', '.join(name for _, name in pairs)}: must be classes with "
+            f"different names, because rewards are logged by class name"
         )
     return kinds
 
 
-def pays(kind: type) -> bool:
-    """Whether an environment judges its episodes itself, as TRL finds out."""
+def has_reward(kind: type) -> bool:
+    """Return whether an environment scores its episodes, as TRL decides it."""
     return inspect.isfunction(getattr(kind, "get_reward", None))
 
 
 def all_score(environment: str | Mapping[str, str]) -> bool:
-    """Whether each environment of a recipe judges its episodes itself."""
-    return all(map(pays, environment_kinds(environment).values()))
+    """Return whether every environment of a recipe scores its episodes."""
+    return all(map(has_reward, environment_kinds(environment).values()))
 
 
 def without_reward(environment: str | Mapping[str, str]) -> list[type]:
-    """The environments of a recipe, if none of them judges its episodes itself."""
+    """Return the environments of a recipe if none of them scores its episodes, else []."""
     kinds = [*environment_kinds(environment).values()]
-    return [] if any(map(pays, kinds)) else kinds
+    return [] if any(map(has_reward, kinds)) else kinds
 
 
 def environment_parameters(
     environment: str | Mapping[str, str] | None,
 ) -> dict[str, dataclasses.Field]:
-    """What a recipe may set for its environments: the fields of those that are dataclasses."""
+    """Return the fields of dataclass environments, which a recipe may set."""
     kinds = filter(dataclasses.is_dataclass, environment_kinds(environment).values())
     return {f.name: f for kind in kinds for f in dataclasses.fields(kind) if f.init}
 
@@ -82,20 +83,20 @@ def environment_parameters(
 def build_environments(
     environment: str | Mapping[str, str], params: Mapping[str, Any], limits: Limits
 ) -> dict[str | None, Callable]:
-    """Return what makes each environment, bounded, by the value of the column ``environment``;
-    ``None`` stands for every row.
+    """Return a factory of each environment, with bounded methods.
+
+    Keys are values of the column ``environment``. ``None`` means every row.
     """
     factories: dict[str | None, Callable] = {}
     kinds = environment_kinds(environment)
-    bounded = {
-        kind: guarded_environment(kind, limits) for kind in kinds.values()
-    }  # one a class: TRL counts its reward once
+    # One guarded class per class, because TRL logs a reward per class.
+    bounded = {kind: guarded_environment(kind, limits) for kind in kinds.values()}
     for key, kind in kinds.items():
-        own = (
+        fields = (
             {f.name for f in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else set()
         )
-        given = {name: value for name, value in params.items() if name in own}
-        factories[key] = functools.partial(_made, bounded[kind], **given)
+        values = {name: value for name, value in params.items() if name in fields}
+        factories[key] = functools.partial(_create, bounded[kind], **values)
     return factories
 
 
@@ -105,8 +106,8 @@ def build_tools(names: Iterable[str], limits: Limits) -> list[Callable]:
     for name, tool in zip(names, tools, strict=True):
         if not (inspect.isfunction(tool) and tool.__doc__):
             raise RecipeError(
-                f"tools: {name!r}: must be a function with a docstring, which tells the "
-                f"model what it does, got {tool!r}"
+                f"tools: {name!r}: must be a function with a docstring, which describes "
+                f"the tool to the model, got {tool!r}"
             )
         if hasattr(tool, "check_start"):
             try:
@@ -117,37 +118,33 @@ def build_tools(names: Iterable[str], limits: Limits) -> list[Callable]:
 
 
 def schemas(tools: Iterable[str], environment: str | Mapping[str, str] | None) -> str | None:
-    """Return the JSON schemas of tools and environments' methods, as a chat template reads them;
-    ``None``: there are none.
-    """
+    """Return the JSON schemas of tools and methods of environments, or ``None`` without any."""
     from transformers.utils import get_json_schema  # heavy
 
     functions, kinds = (
         [TOOLS.resolve(name) for name in tools],
         environment_kinds(environment).values(),
     )
-    functions += [method for kind in kinds for method in methods_of(_made(kind))]
+    functions += [method for kind in kinds for method in methods_of(_create(kind))]
     try:
         return (
             json.dumps([get_json_schema(function) for function in functions]) if functions else None
         )
-    except Exception as error:  # of docstrings and types
+    except Exception as error:  # A docstring or a type cannot be read.
         raise RecipeError(
-            f"tools, environment: {first_line(error)} Fix: types, a docstring with Args; or "
-            f"a name with _ in front"
+            f"tools, environment: {first_line(error)} Fix: add types and a docstring with Args, "
+            f"or start the name with _"
         ) from error
 
 
-def _made(kind: type, /, **given: Any) -> Any:
-    fix = "one that needs no argument; keys of a recipe are a dataclass's fields"
+def _create(kind: type, /, **values: Any) -> Any:
+    fix = "write an __init__ without arguments; use fields of a dataclass as keys of a recipe"
     with own_code(f"environment {kind.__name__}: __init__", kind, fix):
-        return kind(**given)
+        return kind(**values)
 
 
 def methods_of(environment: Any) -> list[Callable]:
-    """The tools of an environment: its public methods but ``reset`` and ``get_reward``, as TRL
-    finds them.
-    """
+    """Return the tools of an environment: its public methods except reset and get_reward."""
     names = [
         name for name, _ in inspect.getmembers(type(environment), predicate=inspect.isfunction)
     ]

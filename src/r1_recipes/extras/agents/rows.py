@@ -1,4 +1,4 @@
-"""Rows that an environment draws."""
+"""Draw the rows of a data set with an environment."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ if TYPE_CHECKING:
 
 
 def environment_rows(name: str, split: str, config: dict[str, Any]) -> Dataset:
-    """Draw rows by an environment's class method ``draw(rng, **keys)``; ``config``: its keys, and
-    size and seed of each split.
+    """Return rows that an environment's class method ``draw(rng, **keys)`` draws.
+
+    ``config`` has the keys of ``draw``, and the size and seed of each split.
     """
     kind = ENVIRONMENTS.resolve(name)
     if not hasattr(kind, "draw"):
         raise RecipeError(
-            f"dataset_name: environment:{name}: it has no class method draw(rng) that makes "
-            f"rows. Fix: rows of your own"
+            f"dataset_name: environment:{name}: has no class method draw(rng) that returns "
+            f"rows. Fix: write draw, or use your own rows"
         )
     signature, place = inspect.signature(kind.draw), defined_at(kind.draw)
 
@@ -37,16 +38,16 @@ def environment_rows(name: str, split: str, config: dict[str, Any]) -> Dataset:
         except TypeError as error:
             hint = nearest_key(options, signature.parameters)
             raise RecipeError(f"task_config of {name!r}: {error}{place}.{hint}") from error
-        for _ in range(20 * part["size"] + 1000):  # a small game repeats itself
+        for _ in range(20 * part["size"] + 1000):  # A small game repeats rows.
             with own_code(f"environment {name!r}: draw", kind.draw):
-                drawn = kind.draw(rng, **options)
-            if not isinstance(drawn, dict) or drawn.get("question") is None:
-                fix = "Fix: return {'question': …} with what reset takes"
+                values = kind.draw(rng, **options)
+            if not isinstance(values, dict) or values.get("question") is None:
+                fix = "Fix: return {'question': …} and the arguments of reset"
                 raise RecipeError(
                     f"environment {name!r}: draw{place}: must return a dict with a "
-                    f"'question', got {drawn!r:.80}. {fix}"
+                    f"'question', got {values!r:.80}. {fix}"
                 )
-            row = {"environment": name, **drawn}
+            row = {"environment": name, **values}
             yield json.dumps(row, sort_keys=True, default=str), row
 
     return distinct_rows(draw, split, config, f"rows of environment {name!r}")

@@ -1,4 +1,4 @@
-"""Rewards for programs, which run in a sandbox; the tool ``python`` is for the extra ``agents``."""
+"""Rewards for programs, which run in a sandbox. The tool ``python`` needs the extra ``agents``."""
 
 PLUGIN = {
     "reward": {

@@ -1,4 +1,4 @@
-"""A programming problem and its test cases."""
+"""Map programming problems with test cases."""
 
 from typing import Any
 
@@ -14,11 +14,11 @@ from r1_recipes.data.mappers.base import (
 
 @register_mapper("verifiable_code")
 class VerifiableCode(Mapper):
-    """open-r1/verifiable-coding-problems-python: statement and ``verification_info`` (language,
-    test cases), for a reward that runs code.
+    """open-r1/verifiable-coding-problems-python: a problem and its ``verification_info``.
 
-    The decontaminated variants call the statement ``problem``. ``solution`` is the reference
-    program, if there is one.
+    ``verification_info`` has the language and the test cases, for a reward that runs code. The
+    decontaminated variants have the column ``problem`` instead of ``problem_statement``.
+    ``solution`` is the reference program, if there is one.
     """
 
     prompt_column: str = "problem_statement"

@@ -1,4 +1,4 @@
-"""The tool ``python``: a program of the model's, run in the sandbox of the reward ``code``."""
+"""The tool ``python`` runs a program of the model in the sandbox of the reward ``code``."""
 
 from r1_recipes.extras.agents.registry import register_tool
 from r1_recipes.extras.code.sandbox import Call
@@ -21,10 +21,10 @@ def python(code: str) -> str:
     outcome = Bubblewrap().run(
         code, Call(b"", _OUTPUT_BYTES, cpu_seconds=_CPU_SECONDS, memory_mb=_MEMORY_MB)
     )
-    said = outcome.output.decode("utf-8", "replace")
+    printed = outcome.output.decode("utf-8", "replace")
     if outcome.status != "ok":
-        raise RuntimeError(" ".join(filter(None, (outcome.status, outcome.detail, said))))
-    return said or "(printed nothing)"
+        raise RuntimeError(" ".join(filter(None, (outcome.status, outcome.detail, printed))))
+    return printed or "(printed nothing)"
 
 
 python.check_start = Bubblewrap().check  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Rewards for a program that does what it was asked to: run against test cases in a sandbox."""
+"""Rewards for programs, which run against test cases in a sandbox."""
 
 import ast
 import functools
@@ -24,17 +24,19 @@ from r1_recipes.rewards.summary import summary
 
 logger = logging.getLogger(__name__)
 
-PATIENCE = 2  # timeouts after which a program fails its remaining test cases without a run
-MAX_CODE_CHARS = 1 << 16  # a longer block is no program
-SPARE_OUTPUT_BYTES = 1 << 16  # a program may print this much more than twice the expected output
+MAX_TIMEOUTS = 2  # After this many timeouts, a program fails its remaining test cases.
+MAX_CODE_CHARS = 1 << 16  # A longer block does not count as a program.
+# A program may print this much more than twice the expected output.
+SPARE_OUTPUT_BYTES = 1 << 16
 
 _WHY = {"ok": "wrong output", "timeout": "timeout", "output": "too much output", "error": "error"}
-_PYTHON = ("python", "py", "python3")  # names by which a fence or a row may call it
+_PYTHON = ("python", "py", "python3")  # Names of Python in fences and rows.
 
 
 def extract_code(fmt: ResponseFormat, completion: str, language: str) -> str | None:
-    """The program in a completion's answer, or after its reasoning if the format has no answer
-    tags.
+    """Return the program in the answer of a completion, or ``None`` if there is none.
+
+    In a format without answer tags, the program follows the reasoning.
     """
     answer = fmt.parse(completion).answer if fmt.answer_tags else summary(fmt, completion)
     code = last_fence(answer or "", _PYTHON if language in _PYTHON else (language,))
@@ -42,31 +44,34 @@ def extract_code(fmt: ResponseFormat, completion: str, language: str) -> str | N
 
 
 def last_fence(text: str, tags: Sequence[str]) -> str | None:
-    """The text of the last closed fence with one of ``tags``, in any case, dedented. Takes linear
-    time.
+    """Return the dedented text of the last closed fence with one of ``tags``, in linear time.
+
+    The case of a tag does not count. Return ``None`` if there is no such fence.
     """
-    found: str | None = None
+    code: str | None = None
     lines: list[str] | None = None
-    wanted = False
+    matches = False
     for line in text.split("\n"):
         stripped = line.strip()
         before, mark, after = stripped.rpartition("```")
         if lines is None:
             if mark and "`" not in before:
-                lines, wanted = [], after.strip().lower() in tags
+                lines, matches = [], after.strip().lower() in tags
         elif mark and (stripped.startswith(mark) or not after):
-            if wanted:
-                found = textwrap.dedent("\n".join([*lines, line.rpartition(mark)[0]])).rstrip()
+            if matches:
+                code = textwrap.dedent("\n".join([*lines, line.rpartition(mark)[0]])).rstrip()
             lines = None
         else:
             lines.append(line.removesuffix("\r"))
-    return found
+    return code
 
 
 @dataclass(frozen=True)
 class Case:
-    """One test case: stdin and the expected stdout, or, with ``function``, arguments as a JSON list
-    and the expected result.
+    """A test case.
+
+    It has stdin and the expected stdout or, with ``function``, a JSON list of arguments and the
+    expected result.
     """
 
     stdin: bytes
@@ -74,6 +79,7 @@ class Case:
     function: str | None = None
 
     def call(self, cpu_seconds: int, memory_mb: int) -> Call:
+        """Return the call of a program for this test case."""
         expected = self.expected if self.function is None else json.dumps(self.expected)
         return Call(
             self.stdin,
@@ -84,8 +90,9 @@ class Case:
         )
 
     def passed(self, outcome: Outcome) -> bool:
-        """Compare a result, or text line by line without white space at the ends of lines and of
-        the text.
+        """Return whether the outcome is as expected.
+
+        Text is compared line by line, ignoring white space around lines and around the text.
         """
         if outcome.status != "ok":
             return False
@@ -96,7 +103,7 @@ class Case:
             result = json.loads(text)
         except (ValueError, RecursionError):
             return False
-        # Sets made after APPS wrap a result in a list.
+        # Data sets derived from APPS wrap a result in a list.
         return result == self.expected or [result] == self.expected
 
 
@@ -105,17 +112,19 @@ def _lines(text: str) -> list[str]:
 
 
 def read_test_cases(info: Any, language: str) -> list[Case] | None:
-    """Read a row's ``verification_info`` (docs/code_reward.md); ``None``: no test cases, one that
-    cannot be read, or another language.
+    """Return the test cases in ``verification_info`` (docs/code_reward.md).
+
+    Return ``None`` if there are none, if they are for another language, or if a test case cannot be
+    read.
     """
     try:
         info = _literal(info)
-        named, entries = info.get("language"), _literal(info["test_cases"])
-        if named and str(named).strip().lower() not in (
+        declared, entries = info.get("language"), _literal(info["test_cases"])
+        if declared and str(declared).strip().lower() not in (
             _PYTHON if language in _PYTHON else (language,)
         ):
             return None
-        if isinstance(entries, dict):  # a list of structs, as datasets' Sequence gives it
+        if isinstance(entries, dict):  # The Sequence of datasets turns a list of structs into this.
             columns = {key: values for key, values in entries.items() if isinstance(values, list)}
             entries = [
                 dict(zip(columns, values, strict=False))
@@ -135,18 +144,18 @@ def read_test_cases(info: Any, language: str) -> list[Case] | None:
 
 
 def _test_case(entry: dict[str, Any]) -> Case:
-    given, wanted, function = entry.get("input"), entry["output"], entry.get("fn_name")
-    if wanted is None:
+    given, expected, function = entry.get("input"), entry["output"], entry.get("fn_name")
+    if expected is None:
         raise ValueError("no output")
     if not function:
-        return Case(_text(given).encode("utf-8", "replace"), _text(wanted))
+        return Case(_text(given).encode("utf-8", "replace"), _text(expected))
     try:
         arguments = _literal([] if given is None else given)
     except (ValueError, SyntaxError):
         arguments = [_literal(line) for line in str(given).strip().split("\n")]
     arguments = arguments if isinstance(arguments, list) else [arguments]
     return Case(
-        json.dumps(arguments).encode(), json.loads(json.dumps(_literal(wanted))), str(function)
+        json.dumps(arguments).encode(), json.loads(json.dumps(_literal(expected))), str(function)
     )
 
 
@@ -157,7 +166,7 @@ def _text(value: Any) -> str:
 
 
 def _literal(value: Any) -> Any:
-    """Read a text as JSON or as a Python literal."""
+    """Return text read as JSON or as a Python literal, and any other value unchanged."""
     if not isinstance(value, str):
         return value
     try:
@@ -168,28 +177,31 @@ def _literal(value: Any) -> Any:
 
 @functools.cache
 def get_sandbox(provider: str) -> Sandbox:
-    """Build ``bubblewrap`` or ``my_module:MySandbox``, and try it, once per process.
-    :class:`RecipeError`: it does not hold.
+    """Return the sandbox ``bubblewrap`` or ``my_module:MySandbox``, checked once per process.
+
+    Raises:
+        RecipeError: It is not a sandbox, or a program can escape from it.
     """
-    made = Bubblewrap if provider == "bubblewrap" else import_object(provider, "code_provider")
-    if not (isinstance(made, type) and issubclass(made, Sandbox)):
+    kind = Bubblewrap if provider == "bubblewrap" else import_object(provider, "code_provider")
+    if not (isinstance(kind, type) and issubclass(kind, Sandbox)):
         raise RecipeError(
-            f"code_provider: {provider} is not a subclass of r1_recipes.extras.code.sandbox.Sandbox"
+            f"code_provider: must be a subclass of r1_recipes.extras.code.sandbox.Sandbox, "
+            f"got {provider}"
         )
     try:
-        sandbox = made()
+        sandbox = kind()
         sandbox.check()
-    except Exception as error:  # a sandbox may be anybody's
-        said = error if isinstance(error, SandboxError) else first_line(error)
-        raise RecipeError(f"code_provider: {provider}: {said}. {made.remedy}".strip()) from error
+    except Exception as error:  # The sandbox may be the user's code.
+        cause = error if isinstance(error, SandboxError) else first_line(error)
+        raise RecipeError(f"code_provider: {provider}: {cause}. {kind.remedy}".strip()) from error
     return sandbox
 
 
 @dataclass(frozen=True)
 class _Verdict:
-    share: float | None  # of cases that passed; None: not judged
-    words: str  # for people
-    late: int = 0  # calls that ran out of time
+    share: float | None  # The share of test cases that passed; None means no reward.
+    description: str
+    timeouts: int = 0
 
 
 _NO_CASES = _Verdict(None, "no test cases")
@@ -199,20 +211,19 @@ _OUT_OF_TIME = _Verdict(None, "not judged: code_batch_seconds is over")
 
 @register_reward("code")
 class CodeReward(Reward):
-    """The share of the row's test cases (``verification_info``) that the answer's program passes;
-    ``None`` if it has none here.
+    """Return the share of the row's test cases (``verification_info``) that the program passes.
 
-    Range: 0..1. The program is the last ```` ```python ```` block of the answer; without one the
-    reward is 0. A sandbox that fails for every program of a batch is a :class:`RecipeError`.
-    Source: open-r1's reward of that name. See docs/code_reward.md.
+    Range: 0..1. Return ``None`` if the row has no test cases in this language. The program is the
+    last ```` ```python ```` block of the answer; without such a block the reward is 0. If the
+    sandbox fails for every program of a batch, raise :class:`RecipeError`. Source: open-r1's reward
+    of the same name. See docs/code_reward.md.
     """
 
     judges = "answer"
     full_marks = 1.0
 
-    pays_from: ClassVar[float | None] = (
-        None  # share from which the reward is 1, below it 0; None: the reward is the share
-    )
+    # From this share on the reward is 1, below it 0. None: the reward is the share.
+    full_marks_from: ClassVar[float | None] = None
     code_language: str = "python"
     code_provider: str = "bubblewrap"
     code_timeout: int = 5
@@ -221,13 +232,15 @@ class CodeReward(Reward):
     parallel_code_exec_per_proc: int | None = None
 
     def __post_init__(self) -> None:
-        own = ":" in self.code_provider
+        is_own = ":" in self.code_provider
         self.require(
-            own or self.code_provider == "bubblewrap",
+            is_own or self.code_provider == "bubblewrap",
             "code_provider",
             "bubblewrap, or my_module:MySandbox (docs/code_reward.md)",
         )
-        self.require(own or self.code_language in _PYTHON, "code_language", "python in bubblewrap")
+        self.require(
+            is_own or self.code_language in _PYTHON, "code_language", "python with bubblewrap"
+        )
         for key, least in (
             ("code_timeout", 1),
             ("code_memory_mb", 64),
@@ -239,7 +252,7 @@ class CodeReward(Reward):
             )
 
     def check_start(self) -> Sandbox:
-        """Get a sandbox that holds; :class:`RecipeError`: there is none here."""
+        """Return the checked sandbox. Raise a RecipeError if it does not work on this machine."""
         return get_sandbox(self.code_provider)
 
     def __call__(
@@ -265,30 +278,32 @@ class CodeReward(Reward):
         pairs = list(zip(codes, rows, strict=True))
         judged = self._run(
             {
-                (code, row): found
+                (code, row): row_cases
                 for code, row in pairs
-                if code is not None and (found := cases[row])
+                if code is not None and (row_cases := cases[row])
             }
         )
         verdicts = [
             _NO_CASES if not cases[row] else _NO_CODE if code is None else judged[code, row]
             for code, row in pairs
         ]
-        log_extra(f"{self.name}_result", [verdict.words for verdict in verdicts])
+        log_extra(f"{self.name}_result", [verdict.description for verdict in verdicts])
         log_metric(f"{self.name}/no_code", float(sum(verdict is _NO_CODE for verdict in verdicts)))
         log_metric(
-            f"{self.name}/timeouts", float(sum(verdict.late > 0 for verdict in judged.values()))
+            f"{self.name}/timeouts", float(sum(verdict.timeouts > 0 for verdict in judged.values()))
         )
         log_metric(
             f"{self.name}/unjudged",
-            float(sum(verdict.words.startswith("not judged") for verdict in verdicts)),
+            float(sum(verdict.description.startswith("not judged") for verdict in verdicts)),
         )
         log_metric(f"{self.name}/seconds", time.monotonic() - began)
         shares = [verdict.share for verdict in verdicts]
         return (
             shares
-            if self.pays_from is None
-            else [None if share is None else float(share >= self.pays_from) for share in shares]
+            if self.full_marks_from is None
+            else [
+                None if share is None else float(share >= self.full_marks_from) for share in shares
+            ]
         )
 
     def _run(self, programs: dict[tuple[str, str], list[Case]]) -> dict[tuple[str, str], _Verdict]:
@@ -297,9 +312,8 @@ class CodeReward(Reward):
         sandbox = self.check_start()
         deadline = time.monotonic() + self.code_batch_seconds
         at_once = self.parallel_code_exec_per_proc or cores_per_rank()
-        with ThreadPoolExecutor(
-            min(at_once, len(programs))
-        ) as pool:  # After Ctrl-C, map cancels what has not begun.
+        # After Ctrl-C, map cancels calls that have not started.
+        with ThreadPoolExecutor(min(at_once, len(programs))) as pool:
             verdicts = list(
                 pool.map(
                     lambda key: self._judge(sandbox, key[0], programs[key], deadline), programs
@@ -308,8 +322,8 @@ class CodeReward(Reward):
         failures = [verdict for verdict in verdicts if verdict.share is None]
         if len(failures) == len(verdicts) and _OUT_OF_TIME not in failures:
             raise RecipeError(
-                f"reward {self.name!r}: not one of {len(verdicts)} programs ran: "
-                f"{failures[0].words}"
+                f"reward {self.name!r}: none of {len(verdicts)} programs ran: "
+                f"{failures[0].description}"
             )
         if failures:
             fix = (
@@ -317,59 +331,61 @@ class CodeReward(Reward):
                 "lower code_timeout"
             )
             logger.warning(
-                "%s: of %d programs, %d are %s (%s)",
+                "%s: of %d programs, %d are %s. Fix: %s",
                 self.name,
                 len(verdicts),
                 len(failures),
-                failures[0].words,
+                failures[0].description,
                 fix,
             )
         return dict(zip(programs, verdicts, strict=True))
 
     def _judge(self, sandbox: Sandbox, code: str, cases: list[Case], deadline: float) -> _Verdict:
-        passed, failed, late, first = 0, 0, 0, ""
-        may_fail = len(cases) - math.ceil((self.pays_from or 0) * len(cases))
+        passed, failed, timeouts, first_failure = 0, 0, 0, ""
+        may_fail = len(cases) - math.ceil((self.full_marks_from or 0) * len(cases))
         for case in cases:
-            if late == PATIENCE or failed > may_fail:
+            if timeouts == MAX_TIMEOUTS or failed > may_fail:
                 break
             if time.monotonic() > deadline:
                 return _OUT_OF_TIME
             try:
                 outcome = sandbox.run(code, case.call(self.code_timeout, self.code_memory_mb))
-            except Exception as error:  # no process or no memory left; a sandbox may be anybody's
+            except Exception as error:  # No memory is left, or the user's sandbox fails.
                 return _Verdict(None, f"not judged: the sandbox failed: {error}")
             if case.passed(outcome):
                 passed += 1
                 continue
             failed += 1
-            late += outcome.status == "timeout"
+            timeouts += outcome.status == "timeout"
             detail = f" ({outcome.detail})" if outcome.detail else ""
-            first = first or f"; case {passed + failed}: {_WHY[outcome.status]}{detail}"
+            first_failure = (
+                first_failure or f"; case {passed + failed}: {_WHY[outcome.status]}{detail}"
+            )
         unrun = len(cases) - passed - failed
         return _Verdict(
             passed / len(cases),
-            f"{passed} of {len(cases)}{f', {unrun} not run' if unrun else ''}{first}",
-            late,
+            f"{passed} of {len(cases)}{f', {unrun} not run' if unrun else ''}{first_failure}",
+            timeouts,
         )
 
 
 @register_reward("binary_code")
 class BinaryCodeReward(CodeReward):
-    """1.0 if ``code`` would be at least 0.99, else 0.0; ``None`` if it would be.
+    """Return 1.0 if the reward ``code`` would be at least 0.99, else 0.0.
 
-    Range: {0, 1}. A program that can no longer get there is not run further. Source: open-r1's
-    reward of that name.
+    Range: {0, 1}. Return ``None`` where ``code`` does. A program that can no longer reach 0.99 is
+    not run any further. Source: open-r1's reward of the same name.
     """
 
-    pays_from: ClassVar[float | None] = 0.99
+    full_marks_from: ClassVar[float | None] = 0.99
 
 
 @register_reward("code_format")
 class CodeFormatReward(Reward):
-    """1.0 if the completion is in the response format and its answer holds a closed block of
-    ``code_language``, else 0.0.
+    """Return 1.0 for a completion in the response format with a closed block of code, else 0.0.
 
-    Range: {0, 1}. Nothing is run. Source: open-r1's reward of that name.
+    Range: {0, 1}. The block must be of ``code_language`` and in the answer. No program is run.
+    Source: open-r1's reward of the same name.
     """
 
     judges = "shape"

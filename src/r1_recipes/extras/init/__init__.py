@@ -1,7 +1,7 @@
-"""A recipe for a file of one's own. Names its findings as the extra ``preflight`` does."""
+"""Write a recipe for your data file. Uses helpers of the extra ``preflight``."""
 
 PLUGIN = {
     "command": {
-        "init": ("r1_recipes.extras.init", "look at a data file, and write a recipe for it"),
+        "init": ("r1_recipes.extras.init", "read a data file, and write a recipe for it"),
     },
 }

@@ -1,4 +1,4 @@
-"""Reward models, judges behind a server, and rubrics (the key ``reward_models``)."""
+"""Reward models, judge models behind a server, and rubrics (the key ``reward_models``)."""
 
 PLUGIN = {
     "part": {

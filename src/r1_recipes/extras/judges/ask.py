@@ -1,4 +1,4 @@
-"""Asking a judge for scores, and reading its replies."""
+"""Ask a judge model for scores, and read its replies."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ logger = logging.getLogger(__name__)
 Conversation = list[dict[str, str]]
 
 
-Shown = tuple[
-    Conversation, str, str, Rubric
-]  # what is seen of a row: the conversation before the turn, the turn, the gold, the rubric
+# What a judge reads of a row: the conversation, the completion, the reference answer, the rubric.
+JudgeInput = tuple[Conversation, str, str, Rubric]
 
 
-SERVED = "openai:"  # before a judge's name, where a folder or hub id could stand as well
+SERVED = "openai:"  # The prefix of a judge behind a server, instead of a folder or hub id.
 
 
-# All repetitions are bounded, and one line is read.
+# All repetitions are bounded, and only a line is read.
 _NUMBER = (
     r"([+-]?(?:[0-9]{1,9}(?:\.[0-9]{1,9})?|\.[0-9]{1,9}))(?:\s{0,2}(?:/|out "
     r"of)\s{0,2}([0-9]{1,9}))?"
@@ -42,59 +41,60 @@ _SCORE = re.compile(
 )
 
 
-# Where the reasoning ends; inside a line the tag is quoted.
+# The end of the reasoning. Inside a line, the tag is a quotation.
 _REASONED = re.compile(r"</think>(?:(?<=^</think>)|\s{0,9}$)", re.MULTILINE)
 
 
 _SLOT = re.compile(r"\{([A-Za-z_]+)\}")
 
 
-_known: dict[
-    tuple[str, str, str, Rubric], Any
-] = {}  # opinions of this process, by address, judge, message and rubric
+# Opinions of this process, by address, judge, message and rubric.
+_cache: dict[tuple[str, str, str, Rubric], Any] = {}
 
 
-_MAX_KNOWN = 10_000
+_MAX_CACHED = 10_000
 
 
 def fill(prompt: str, slots: Mapping[str, str]) -> str:
-    """Write ``slots`` into a prompt's ``{name}``; other braces stay, and what is filled in is not
-    filled in again.
+    """Replace each ``{name}`` of a prompt that is in ``slots``, in a single pass.
+
+    Other braces stay unchanged, also in the inserted text.
     """
     return without_surrogates(_SLOT.sub(lambda slot: slots.get(slot[1], slot[0]), prompt))
 
 
 def as_text(completion: str) -> str:
-    """Break what special tokens begin with, by a space of no width: a judge's server reads them
-    wherever they stand.
+    """Return a completion without special tokens, which the server of a judge would read as such.
+
+    A zero-width space breaks them.
     """
     return re.sub(r"<(?=[|｜])", "<\u200b", completion)
 
 
 class Opinion(NamedTuple):
-    """What a judge or a reward model says of one text."""
+    """The opinion of a judge or a reward model about a text."""
 
     score: float | None = None
-    error: str | None = None  # why the text is not judged
-    scale: float | None = None  # of "8/10"; None: it names none
-    failed: bool = (
-        False  # a server that may yet judge it is at fault; selection stops on the metric of it
-    )
+    error: str | None = None  # Why there is no score.
+    scale: float | None = None  # 10 for "8/10"; None without a scale.
+    # The server failed, and may give a score later. Selection stops if this metric is not 0.
+    failed: bool = False
 
 
 def read_score(reply: str) -> Opinion:
-    """The score that is a reply's last line, or its last two ("Score:" and a number); none if that
-    line says anything else.
+    """Return the score in the last line of a reply, or in its last two ("Score:" and a number).
+
+    There is no score if these lines contain anything else.
     """
     verdict = _REASONED.split(reply)[-1].strip()
-    if verdict.startswith("<think>"):  # it never came to one
+    if verdict.startswith("<think>"):  # The reasoning is not closed.
         return Opinion()
     lines = [line.strip() for line in verdict.rsplit("\n", 9) if line.strip()]
-    found = _SCORE.fullmatch(lines[-1]) or _SCORE.fullmatch(" ".join(lines[-2:])) if lines else None
-    if not found:
+    match = _SCORE.fullmatch(lines[-1]) or _SCORE.fullmatch(" ".join(lines[-2:])) if lines else None
+    if not match:
         return Opinion()
-    scale = found[2] or found[4]
-    return Opinion(float(found[1] or found[3]), scale=float(scale) if scale else None)
+    scale = match[2] or match[4]
+    return Opinion(float(match[1] or match[3]), scale=float(scale) if scale else None)
 
 
 def ask(
@@ -105,28 +105,27 @@ def ask(
     timeout: float = ChatServer.timeout,
     max_tokens: int | None = None,
 ) -> list[Opinion]:
-    """Ask ``openai:NAME`` at ``OPENAI_BASE_URL`` for one opinion per prompt filled in, in order;
-    what is known is not asked again.
+    """Ask the judge ``openai:NAME`` at ``OPENAI_BASE_URL``, and return an opinion per row of slots.
 
-    A reply that is cut at ``max_tokens`` ends in what the judge quotes as well as in its verdict,
-    so it holds none.
+    Cached opinions are not asked again. A reply that is cut at ``max_tokens`` has no score, because
+    it may end in a quotation instead of the verdict.
     """
     server = ChatServer(judge.removeprefix(SERVED), timeout=timeout)
     address = server.check()
-    wanted = [
-        (address, judge, fill(prompt, one), rubric)
-        for one, rubric in zip(slots, rubrics, strict=False)
+    keys = [
+        (address, judge, fill(prompt, row), rubric)
+        for row, rubric in zip(slots, rubrics, strict=False)
     ]
-    asked = [key for key in dict.fromkeys(wanted) if key not in _known]
+    new = [key for key in dict.fromkeys(keys) if key not in _cache]
     replies = server.chat(
-        [[{"role": "user", "content": message}] for _, _, message, _ in asked],
+        [[{"role": "user", "content": message}] for _, _, message, _ in new],
         max_tokens=max_tokens,
     )
-    found = {key: _opinion(reply, key[-1]) for key, reply in zip(asked, replies, strict=True)}
-    opinions = [found.get(key) or _known[key] for key in wanted]
-    if len(_known) > _MAX_KNOWN:
-        _known.clear()
-    _known.update((key, opinion) for key, opinion in found.items() if opinion.score is not None)
+    received = {key: _opinion(reply, key[-1]) for key, reply in zip(new, replies, strict=True)}
+    opinions = [received.get(key) or _cache[key] for key in keys]
+    if len(_cache) > _MAX_CACHED:
+        _cache.clear()
+    _cache.update((key, opinion) for key, opinion in received.items() if opinion.score is not None)
     return opinions
 
 
@@ -137,8 +136,9 @@ def _opinion(reply: Reply, rubric: Rubric) -> Opinion:
 
 
 def within(bounds: Sequence[float] | None, opinion: Opinion) -> Opinion:
-    """The opinion, without a score that is out of bounds: one that a judge was talked into, or on
-    another scale ("10/1000000").
+    """Return the opinion, without its score if that is out of bounds.
+
+    Such a score is on another scale ("10/1000000"), or the completion persuaded the judge.
     """
     if bounds is None or opinion.score is None:
         return opinion
@@ -147,17 +147,15 @@ def within(bounds: Sequence[float] | None, opinion: Opinion) -> Opinion:
 
 
 def report_unjudged(where: str, opinions: Sequence[Opinion]) -> None:
-    """Warn about the completions of a batch that got no score; it is an error if all of them
-    failed.
-    """
+    """Warn about completions without a score. Raise if the whole batch failed."""
     errors = [opinion.error for opinion in opinions if opinion.error]
     unscored = sum(opinion.score is None for opinion in opinions)
-    why = (
+    cause = (
         f"{errors[0] if errors else 'no score'} (errors: {len(errors)}, verdicts without a "
         f"readable score: {unscored - len(errors)})"
     )
-    told = f"{where}: {unscored} of {len(opinions)} completions are not judged: {why}"
+    message = f"{where}: {unscored} of {len(opinions)} completions got no score: {cause}"
     if errors and len(errors) == len(opinions):
-        raise RecipeError(told)
+        raise RecipeError(message)
     if unscored:
-        logger.warning("%s", told)
+        logger.warning("%s", message)

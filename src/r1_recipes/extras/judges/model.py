@@ -1,9 +1,8 @@
-"""A reward model's or a judge's opinion of each completion: what rules cannot check (helpfulness,
-harmlessness).
+"""Score completions with a reward model or a judge, for what rules cannot check.
 
-A judge is a model behind an OpenAI-compatible server. The last line of its reply is the score,
-``Score: x`` or ``<score>x</score>``, and nothing else; docs/howto_judges.md has a table. With
-``{rubric}`` in its prompt it says yes or no to each criterion of the row.
+A judge is a model behind an OpenAI-compatible server. The last line of its reply must be only the
+score, ``Score: x`` or ``<score>x</score>``; see the table in docs/howto_judges.md. With
+``{rubric}`` in its prompt, the judge answers yes or no to each criterion of the row.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from r1_recipes.common.settings import from_mapping, limited
 from r1_recipes.extras.judges.ask import (
     SERVED,
     Conversation,
+    JudgeInput,
     Opinion,
-    Shown,
     as_text,
     ask,
     report_unjudged,
@@ -49,9 +48,11 @@ def _is_range(value: Sequence[Any]) -> bool:
 
 @dataclass(frozen=True)
 class Settings:
+    """The settings of an entry of ``reward_models``."""
+
     model: str = limited(
         lambda value: bool(value.removeprefix(SERVED)),
-        "a sequence classifier's folder or hub id, or 'openai:NAME' for a judge behind a server",
+        "the folder or hub id of a sequence classifier, or 'openai:NAME' for a judge",
     )
     scope: str = limited(lambda value: value in ("summary", "full"), "summary or full", "summary")
     batch_size: int = limited(lambda value: value >= 1, "1 or more", 16)
@@ -61,37 +62,39 @@ class Settings:
         lambda value: _is_range(value), "[lowest, highest]", None
     )
     max_completion_length: int | None = limited(lambda value: value >= 1, "1 or more", None)
-    request_timeout: float = limited(lambda value: value > 0, "over 0", ChatServer.timeout)
+    request_timeout: float = limited(lambda value: value > 0, "above 0", ChatServer.timeout)
 
     def __post_init__(self) -> None:
         if not self.served and self.prompt is not None:
             raise ValueError(
-                "prompt: must be left out for a sequence classifier; a judge's model is "
-                "'openai:NAME'"
+                "prompt: a sequence classifier does not use it. Fix: remove prompt, or for a judge "
+                "set model: openai:NAME"
             )
         if self.served and "{response}" not in (self.prompt or ""):
-            asks = "asks for a line 'Score: x', or with {rubric} for lines '1: yes'"
+            request = "asks for a line 'Score: x', or with {rubric} for lines '1: yes'"
             raise ValueError(
-                f"prompt: must be a text with {{response}} that {asks}, got {self.prompt!r}"
+                f"prompt: must be text with {{response}} that {request}, got {self.prompt!r}"
             )
         if self.range and (not self.served or "{rubric}" in (self.prompt or "")):
             raise ValueError(
-                "range: must be left out for a sequence classifier and for a rubric, whose "
-                "score is 0 to 1"
+                "range: a sequence classifier and a rubric do not use it, since a rubric scores 0 "
+                "to 1. Fix: remove range"
             )
 
     @property
     def served(self) -> bool:
+        """Return whether the model is a judge behind a server."""
         return self.model.startswith(SERVED)
 
 
 def read_reward_models(entries: Mapping[str, Any], fmt: ResponseFormat) -> dict[str, ModelReward]:
+    """Return the rewards of the key ``reward_models``, by name."""
     for name in (
         name for name in entries if name in REWARDS or not re.fullmatch(r"[A-Za-z]\w*", str(name))
     ):
         raise RecipeError(
-            f"reward_models: {name!r}: must be letters, digits and _, and no other reward's "
-            f"name. Fix: helpfulness"
+            f"reward_models: {name!r}: must be letters, digits and _, and not the name of "
+            f"another reward. Fix: for example helpfulness"
         )
     return {
         name: ModelReward(fmt, name, from_mapping(Settings, entry, f"reward_models: {name}"))
@@ -101,33 +104,35 @@ def read_reward_models(entries: Mapping[str, Any], fmt: ResponseFormat) -> dict[
 
 @dataclass(frozen=True)
 class ModelReward(Reward):
-    """The score that a reward model, or a judge behind a server, gives each completion; ``None`` if
-    it gives none.
+    """Return the score of a reward model or a judge for each completion.
 
-    Range: the model's own; 0..1 with ``activation: sigmoid`` or a rubric. ``model`` is the folder
-    or hub id of a sequence classifier with one label (entries of one model share its copy), or
-    ``openai:NAME``, a judge that gets ``prompt`` with ``{response}``, ``{prompt}`` and
-    ``{solution}``, the gold; a row without one is then not judged. With ``{rubric}`` it answers
-    each criterion of the column ``rubric`` (a list of ``{criterion, weight}``, or its JSON); the
-    score is the weights of those met over the positive weights. A judge's score outside ``range``
-    is none.
+    Range: that of the model; 0..1 with ``activation: sigmoid`` or a rubric. Return ``None`` where
+    the model gives no score.
 
-    ``scope: summary`` judges what follows the reasoning, without the format's own system message.
-    ``full`` judges the whole turn, in the conversation as the model had it. A completion without a
-    summary, and in training one that got no score, gets the lowest score of its prompt's in this
-    batch.
+    ``model`` is the folder or hub id of a sequence classifier with one label. Entries with the same
+    model share it. Or it is ``openai:NAME``, a judge. The judge gets ``prompt`` with
+    ``{response}``, ``{prompt}`` and ``{solution}``, the reference answer. If the prompt has
+    ``{solution}``, a row without a reference answer gets no score. With ``{rubric}``, the judge
+    answers each criterion of the column ``rubric`` (a list of ``{criterion, weight}``, or its
+    JSON). The score is then the weight of the criteria met, divided by the positive weights. A
+    score of a judge outside ``range`` does not count.
 
-    A conversation that is too long for the classifier loses its beginning. Metrics, rows of this
-    batch: ``NAME/unscored``, ``…/failed`` (by the server), ``…/unfinished`` (no summary). A batch
-    of which nothing can be judged is an error. Source: DeepSeek-R1 (arXiv:2501.12948, section
-    2.3.4), which judges helpfulness by the summary and harmlessness by the whole.
+    With ``scope: summary``, the model reads the text after the reasoning, without the system
+    message of the response format. With ``full``, it reads the whole completion in the
+    conversation. A completion without a summary gets the lowest score of its prompt in this batch.
+    In training, so does a completion without a score.
+
+    A conversation that is too long for the classifier loses its beginning. Metrics, in rows of this
+    batch: ``NAME/unscored``, ``…/failed`` (by the server) and ``…/unfinished`` (no summary). If the
+    whole batch fails, raise an error. Source: DeepSeek-R1 (arXiv:2501.12948, section 2.3.4). It
+    scores helpfulness by the summary and harmlessness by the whole completion.
     """
 
-    name: str  # type: ignore[misc]  # each entry has its own
+    name: str  # type: ignore[misc]  # each entry has its own name
     settings: Settings
 
     def check_start(self) -> None:
-        """Refuse a judge without a server's address, and a classifier that is not there."""
+        """Raise if the judge has no server address, or if the classifier does not exist."""
         if self.settings.served:
             ChatServer(self.settings.model).check()
             return
@@ -146,52 +151,52 @@ class ModelReward(Reward):
     ) -> Values:
         contexts = [self._context(prompt) for prompt in prompts]
         read = summary if self.settings.scope == "summary" else ResponseFormat.full_text
-        turns = [read(self.response_format, text) for text in completion_texts(completions)]
+        texts = [read(self.response_format, text) for text in completion_texts(completions)]
         prompt = self.settings.prompt or ""
-        golds: list[str | None] = [""] * len(turns)
+        solutions: list[str | None] = [""] * len(texts)
         if "{solution}" in prompt:
-            golds = [
-                gold if gold and gold.strip() else None for gold in self.golds(solution, columns)
+            solutions = [
+                text if text and text.strip() else None for text in self.golds(solution, columns)
             ]
-        rubrics: list[Rubric | None] = [()] * len(turns)
+        rubrics: list[Rubric | None] = [()] * len(texts)
         if "{rubric}" in prompt:
             if "rubric" not in columns:
                 raise self.missing("a column 'rubric' with the criteria", columns)
             rubrics = [read_rubric(value) for value in columns["rubric"]]
-        seen = zip(contexts, (turn or "" for turn in turns), golds, rubrics, strict=True)
-        shown: dict[int, Any] = {row: one for row, one in enumerate(seen) if None not in one}
+        rows = zip(contexts, (text or "" for text in texts), solutions, rubrics, strict=True)
+        inputs: dict[int, Any] = {index: row for index, row in enumerate(rows) if None not in row}
         judge = self._ask if self.settings.served else self._classify
-        judged = dict(zip(shown, judge(list(shown.values())), strict=True))
+        judged = dict(zip(inputs, judge(list(inputs.values())), strict=True))
         report_unjudged(
             f"reward {self.name!r}, model {self.settings.model!r}", list(judged.values())
         )
-        opinions = [judged.get(row, Opinion()) for row in range(len(turns))]
+        opinions = [judged.get(row, Opinion()) for row in range(len(texts))]
         scores = [opinion.score for opinion in opinions]
-        # What cannot be judged must not pay: None adds 0, more than a negative score. Selection,
-        # without a trainer's state, keeps None.
-        for row in shown:
-            if turns[row] is None or (
+        # A missing score must not be an advantage: None adds 0, more than a negative score.
+        # Selection has no trainer state and keeps None.
+        for row in inputs:
+            if texts[row] is None or (
                 opinions[row].score is None and columns.get("trainer_state", True) is not None
             ):
-                known = [
+                scores_of_prompt = [
                     opinion.score
                     for context, opinion in zip(contexts, opinions, strict=True)
                     if context == contexts[row]
                 ]
-                scores[row] = min((score for score in known if score is not None), default=None)
+                known = (score for score in scores_of_prompt if score is not None)
+                scores[row] = min(known, default=None)
         log_metric(
             f"{self.name}/unscored", float(sum(opinion.score is None for opinion in opinions))
         )
         log_metric(f"{self.name}/failed", float(sum(opinion.failed for opinion in opinions)))
-        log_metric(f"{self.name}/unfinished", float(turns.count(None)))
+        log_metric(f"{self.name}/unfinished", float(texts.count(None)))
         if self.settings.activation == "none":
             return scores
-        return [
-            None if score is None else 0.5 * (1.0 + math.tanh(0.5 * score)) for score in scores
-        ]  # sigmoid that cannot overflow
+        # This form of the sigmoid cannot overflow.
+        return [None if score is None else 0.5 * (1.0 + math.tanh(0.5 * score)) for score in scores]
 
     def _context(self, prompt: Any) -> Conversation:
-        """The conversation before the turn that is judged."""
+        """Return the conversation before the completion."""
         if isinstance(prompt, str):
             return [{"role": "user", "content": prompt}]
         messages = [
@@ -204,9 +209,9 @@ class ModelReward(Reward):
             else messages
         )
 
-    def _ask(self, shown: Sequence[Shown]) -> list[Opinion]:
+    def _ask(self, inputs: Sequence[JudgeInput]) -> list[Opinion]:
         slots = []
-        for context, turn, gold, rubric in shown:
+        for context, text, solution, rubric in inputs:
             texts = [
                 message["content"]
                 if len(context) == 1
@@ -216,8 +221,8 @@ class ModelReward(Reward):
             slots.append(
                 {
                     "prompt": "\n\n".join(texts),
-                    "response": as_text(turn),
-                    "solution": gold,
+                    "response": as_text(text),
+                    "solution": solution,
                     "rubric": numbered(rubric),
                 }
             )
@@ -226,26 +231,27 @@ class ModelReward(Reward):
             self.settings.model,
             self.settings.prompt or "",
             slots,
-            [rubric for *_, rubric in shown],
+            [rubric for *_, rubric in inputs],
             *limits,
         )
         return [within(self.settings.range, opinion) for opinion in opinions]
 
-    def _classify(self, shown: Sequence[Shown]) -> list[Opinion]:
+    def _classify(self, inputs: Sequence[JudgeInput]) -> list[Opinion]:
         classifier = _Classifier(self.settings.model)
         if self.settings.scope == "full":
             classifier.check_shows_reasoning(self.response_format)
         conversations = [
-            [*context, {"role": "assistant", "content": classifier.as_words(turn)}]
-            for context, turn, *_ in shown
+            [*context, {"role": "assistant", "content": classifier.as_plain_text(text)}]
+            for context, text, *_ in inputs
         ]
         return classifier.score(conversations, self.settings.batch_size)
 
 
-@functools.cache  # one copy per process; the reward pickles without it
+@functools.cache  # One copy per process. The reward can be pickled without it.
 class _Classifier:
-    """A sequence classifier and its tokenizer, asked as by GRPOTrainer, which knows no summary and
-    no ``evaluate``.
+    """A sequence classifier and its tokenizer.
+
+    It scores like GRPOTrainer, which supports neither summaries nor ``evaluate``.
     """
 
     def __init__(self, name: str) -> None:
@@ -262,52 +268,55 @@ class _Classifier:
             )
         if missing := ", ".join(sorted(loading["missing_keys"])[:3]):
             raise RecipeError(
-                f"reward_models: the weights of {name!r} lack {missing}, so its scores would "
-                f"be random; it is no reward model"
+                f"reward_models: the weights of {name!r} lack {missing}, so its scores would be "
+                f"random. Fix: a model trained as a sequence classifier"
             )
         if self.tokenizer.pad_token_id is None:
             self.tokenizer.pad_token = self.tokenizer.eos_token
         config = self.model.config.get_text_config()
-        config.pad_token_id = (
-            self.tokenizer.pad_token_id
-        )  # the score is read at the last token that is not padding
+        # The model reads the score at the last token that is not padding.
+        config.pad_token_id = self.tokenizer.pad_token_id
         self.model.to(PartialState().device).eval()
-        # A tokenizer that knows no limit says 10**30.
+        # A tokenizer without a limit has 10**30.
         self.limit = min(
             self.tokenizer.model_max_length,
             getattr(config, "max_position_embeddings", None) or 10**30,
         )
 
     def check_shows_reasoning(self, fmt: ResponseFormat) -> None:
-        """Refuse a chat template that drops the reasoning of a finished turn, as many do."""
-        turn = [
+        """Raise if the chat template removes the reasoning of a finished message, as many do."""
+        conversation = [
             {"role": "user", "content": "question"},
             {"role": "assistant", "content": fmt.render("first-part", "second-part")},
         ]
         if fmt.reasoning_tags and "first-part" not in self.tokenizer.apply_chat_template(
-            turn, tokenize=False
+            conversation, tokenize=False
         ):
-            told = (
-                f"reward_models: the chat template of {self.name!r} leaves the reasoning out of "
-                f"a turn"
+            problem = (
+                f"reward_models: the chat template of {self.name!r} removes the reasoning of a "
+                f"message"
             )
             raise RecipeError(
-                f"{told}. Fix: another chat template in a local copy of the model, or scope: "
+                f"{problem}. Fix: another chat template in a local copy of the model, or scope: "
                 f"summary"
             )
 
-    def as_words(self, turn: str) -> str:
-        """Break special tokens, with which a completion would end its turn and go on as somebody
-        else, by a space of no width.
+    def as_plain_text(self, completion: str) -> str:
+        """Return a completion without special tokens, each broken by a zero-width space.
+
+        With a special token, a completion could end its message and write another role's.
         """
         special = [
             token.content for token in self.tokenizer.added_tokens_decoder.values() if token.special
         ]
         return functools.reduce(
-            lambda text, token: text.replace(token, f"{token[0]}\u200b{token[1:]}"), special, turn
+            lambda text, token: text.replace(token, f"{token[0]}\u200b{token[1:]}"),
+            special,
+            completion,
         )
 
     def score(self, conversations: Sequence[Conversation], batch_size: int) -> list[Opinion]:
+        """Return the score of each conversation, or an error if the template rejects it."""
         import jinja2
         import torch
         from transformers import DataCollatorWithPadding
@@ -321,19 +330,16 @@ class _Classifier:
                 tokens[row] = self.tokenizer(text, add_special_tokens=False, verbose=False)[
                     "input_ids"
                 ]
-            except (
-                jinja2.TemplateError,
-                TypeError,
-                ValueError,
-            ) as error:  # no template, or one that refuses a role
+            # There is no template, or it rejects a role.
+            except (jinja2.TemplateError, TypeError, ValueError) as error:
                 opinions[row] = Opinion(
                     error=(
-                        f"the chat template of the reward model refuses the conversation: "
+                        f"the chat template of the reward model rejects the conversation: "
                         f"{first_line(error)}"
                     )
                 )
-        # Like lengths together, to pad little; the longest first, so that a lack of memory shows at
-        # once.
+        # Sort by length to reduce padding. Start with the longest, so that a lack of memory shows
+        # immediately.
         order = sorted(tokens, key=lambda row: -len(tokens[row]))
         for start in range(0, len(order), batch_size):
             part = order[start : start + batch_size]
@@ -355,18 +361,16 @@ class _Classifier:
 def _loading(name: str) -> Iterator[None]:
     try:
         yield
-    except (
-        Exception
-    ) as error:  # offline, gated, misspelt, not a reward model: Transformers' own words say which
-        raise RecipeError(
-            f"reward_models: {name!r} cannot be loaded: {first_line(error)}"
-        ) from error
+    # Offline, gated, misspelt or not a reward model: the message of Transformers says which.
+    except Exception as error:
+        raise RecipeError(f"reward_models: cannot load {name!r}: {first_line(error)}") from error
 
 
 @contextlib.contextmanager
 def _whole_model() -> Iterator[None]:
-    """Load all weights in each process: no trainer prepares this model, so ZeRO-3 must not split
-    it, nor FSDP fill it later.
+    """Load all weights in each process.
+
+    No trainer prepares this model, so ZeRO-3 must not shard it, and FSDP must not fill it later.
     """
     from accelerate.utils import patch_environment
     from transformers.integrations import deepspeed

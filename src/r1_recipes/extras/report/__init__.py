@@ -1,8 +1,8 @@
-"""A run as one page."""
+"""Write the report page of a run."""
 
 PLUGIN = {
     "command": {
-        "report": ("r1_recipes.extras.report", "a run as one page"),
+        "report": ("r1_recipes.extras.report", "write the report page of a run"),
     },
     "part": {
         "report": "r1_recipes.extras.report.page",

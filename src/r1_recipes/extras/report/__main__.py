@@ -1,4 +1,7 @@
-"""``python -m r1_recipes.report RUN_DIR [RUN_DIR …] [--output FILE.html]``: runs as one page."""
+"""Write the report page of one run, or of several runs for comparison.
+
+``python -m r1_recipes.report RUN_DIR [RUN_DIR …] [--output FILE.html]``
+"""
 
 import argparse
 from collections.abc import Sequence
@@ -9,19 +12,17 @@ from r1_recipes.extras.report.page import REPORT_FILE, write
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command; exit with status 2 if a run directory is missing or the page cannot be
-    written.
-    """
+    """Run the command. Exit with 2 if a run directory is missing or the page cannot be written."""
     parser = argparse.ArgumentParser(
         prog="python -m r1_recipes.report", description=__doc__.splitlines()[0], allow_abbrev=False
     )
     parser.add_argument(
-        "run_dir", type=Path, nargs="+", help="output_dir of a run; several are overlaid"
+        "run_dir", type=Path, nargs="+", help="output_dir of a run; name several to compare them"
     )
     parser.add_argument(
         "--output",
         type=Path,
-        help=f"where the page goes (default: {REPORT_FILE} in the first run's directory)",
+        help=f"file of the page (default: {REPORT_FILE} in the first run directory)",
     )
     with reported_errors():
         options = parser.parse_args(argv)

@@ -1,4 +1,4 @@
-"""Sampled completions of runs, packed for the page."""
+"""Pack the sampled completions of runs for the report page."""
 
 import base64
 import gzip
@@ -10,38 +10,40 @@ from typing import Any
 from r1_recipes.common.messages import clip, words
 from r1_recipes.extras.report.read import RunData, finite, is_number
 
-# Compressed completions in one page, in bytes of base64: with the page's own 0.6 MB and its curves
-# it stays below 15 MB.
+# The size of the compressed completions in base64. With 0.6 MB for the page itself and its curves,
+# the page stays below 15 MB.
 MAX_COMPLETION_BYTES = 13_500_000
-# Rows read, over all runs; twice 500 steps of 64. More would make every save wait.
+# The most rows to read, over all runs: twice 500 steps of 64. More would delay every save.
 MAX_COMPLETIONS = 64_000
-# One step's completions, unpacked; a few KB of Parquet can stand for any number of GB, so that few
-# rows are unpacked at a time.
+# The unpacked completions of a step. A few KB of Parquet can unpack to any number of GB, so only a
+# few rows are unpacked at a time.
 _MAX_TABLE_BYTES = 256 << 20
-_MAX_TABLE_VALUES = 10_000_000  # of all columns; one row of a nested column may hold any number
+_MAX_TABLE_VALUES = 10_000_000  # In all columns: a row of a nested column may hold any number.
 _BATCH = 16
-_CODECS = ("SNAPPY", "UNCOMPRESSED")  # pandas' own
-_GROWTH = (
-    88  # bytes that one of a file may become: 64 of Snappy's 3, four times over as Python's texts
-)
-# Those of training, and those of the evaluation during it.
+_CODECS = ("SNAPPY", "UNCOMPRESSED")  # The codecs that pandas writes.
+# The largest growth of a byte of a file: Snappy unpacks 3 bytes to 64, and Python text takes four
+# times as much.
+_GROWTH = 88
+# The completions of training, and of the evaluation during training.
 FOLDERS = ("completions", "eval_completions")
 _NO_REWARD = {"prompt", "completion", "step", "advantage"}
 
 
 def pack_completions(runs: Sequence[RunData]) -> tuple[str, int, int]:
-    """Pack the completions of all runs, or of evenly spaced steps if they are too many; return how
-    many are kept, and the total.
+    """Pack the completions of all runs, or of evenly spaced steps if there are too many.
+
+    Returns:
+        The packed completions, the number of completions in them, and the total number.
     """
     files = [(number, *file) for number, run in enumerate(runs) for file in _files(run)]
     total = sum(count for *_, count in files)
     tables = [
         _rows(number, runs[number], path)
-        for number, path, _ in spread(files, MAX_COMPLETIONS / max(1, total))
+        for number, path, _ in evenly_spaced(files, MAX_COMPLETIONS / max(1, total))
     ]
     share = 1.0
     while True:
-        chosen = spread(tables, share)
+        chosen = evenly_spaced(tables, share)
         rows = [row for table in chosen for row in table]
         text = json.dumps(
             _columns(rows), ensure_ascii=False, separators=(",", ":"), allow_nan=False
@@ -55,7 +57,7 @@ def pack_completions(runs: Sequence[RunData]) -> tuple[str, int, int]:
 
 
 def _files(run: RunData) -> Iterator[tuple[Path, int]]:
-    """Yield a run's files, one per step, and the number of rows in each."""
+    """Yield the files of a run, one per step, and the number of rows in each."""
     import pyarrow.parquet
 
     for path in sorted(
@@ -64,21 +66,21 @@ def _files(run: RunData) -> Iterator[tuple[Path, int]]:
         if path.is_symlink() or not path.is_file():
             continue
         with run.reading(f"{path.parent.name}/{path.name}"):
-            found = pyarrow.parquet.read_metadata(path)
-            groups = [found.row_group(number) for number in range(found.num_row_groups)]
+            metadata = pyarrow.parquet.read_metadata(path)
+            groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
             columns = [
                 group.column(number) for group in groups for number in range(group.num_columns)
             ]
             size = sum(group.total_byte_size for group in groups)
             if max(size, path.stat().st_size * 8) > _MAX_TABLE_BYTES:
-                raise ValueError(f"{size} bytes, unpacked")
-            # Another codec's bytes can become any number, whatever the footer says.
+                raise ValueError(f"has {size} bytes when unpacked, more than {_MAX_TABLE_BYTES}")
+            # With another codec, the unpacked size may differ from the footer.
             if others := {column.compression for column in columns}.difference(_CODECS):
-                raise ValueError(f"compression {min(others)}, not {' or '.join(_CODECS)}")
+                raise ValueError(f"has compression {min(others)}, not {' or '.join(_CODECS)}")
             values = sum(column.num_values for column in columns)
             if values > _MAX_TABLE_VALUES:
-                raise ValueError(f"{values} values")
-            yield path, found.num_rows
+                raise ValueError(f"has {values} values, more than {_MAX_TABLE_VALUES}")
+            yield path, metadata.num_rows
 
 
 def _rows(number: int, run: RunData, path: Path) -> list[dict[str, Any]]:
@@ -93,14 +95,13 @@ def _rows(number: int, run: RunData, path: Path) -> list[dict[str, Any]]:
     weights = {str(name).rpartition(":")[2]: factor for name, factor in pairs if is_number(factor)}
     with run.reading(f"{path.parent.name}/{path.name}"), pyarrow.parquet.ParquetFile(path) as file:
         rows, size = [], 0
-        # Any row may say all that the file says, and the footer less than that.
+        # A single row may unpack to the whole file, and the footer may understate its size.
         at_once = _MAX_TABLE_BYTES // (_GROWTH * path.stat().st_size)
         for batch in file.iter_batches(max(1, min(_BATCH, at_once))):
-            # What is said once in the file may be said in every row: the footer's sizes do not show
-            # it.
+            # A value that is stored once may repeat in every row. The footer does not show this.
             size += batch.nbytes
             if size > _MAX_TABLE_BYTES:
-                raise ValueError(f"more than {_MAX_TABLE_BYTES} bytes, unpacked")
+                raise ValueError(f"has more than {_MAX_TABLE_BYTES} bytes when unpacked")
             rows += [
                 _row(number, FOLDERS.index(path.parent.name), values, weights)
                 for values in batch.to_pylist()
@@ -109,8 +110,8 @@ def _rows(number: int, run: RunData, path: Path) -> list[dict[str, Any]]:
     return []
 
 
-def spread(items: list[Any], share: float) -> list[Any]:
-    """Evenly spaced items, the first and the last among them."""
+def evenly_spaced(items: list[Any], share: float) -> list[Any]:
+    """Return a share of the items, evenly spaced, with the first and the last item."""
     count = max(1, round(len(items) * share))
     if count >= len(items):
         return items
@@ -126,15 +127,17 @@ def _row(
     scores = {key: finite(value) for key, value in others.items() if is_number(value)}
     prompt = values.get("prompt")
     turns = prompt if isinstance(prompt, list) else [{"role": "user", "content": prompt}]
-    asked = [
-        one.get("content") for one in turns if isinstance(one, dict) and one.get("role") == "user"
+    questions = [
+        message.get("content")
+        for message in turns
+        if isinstance(message, dict) and message.get("role") == "user"
     ]
     weighted = [weights.get(key, 1.0) * score for key, score in scores.items() if score is not None]
     return {
         "run": run,
         "kind": kind,
         "step": values["step"] if isinstance(values.get("step"), int) else None,
-        "prompt": (clip(words(prompt, roles=True)), clip(words(asked[-1:]))),
+        "prompt": (clip(words(prompt, roles=True)), clip(words(questions[-1:]))),
         "text": clip(words(values.get("completion"))),
         "reward": finite(sum(weighted)) if weighted else None,
         "advantage": finite(values.get("advantage")),
@@ -148,8 +151,11 @@ def _row(
 
 
 def _columns(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the rows as the page reads them: lists; a list per name in scores and extra; a prompt
-    as an index into ``prompts``, which holds its whole text and its question."""
+    """Return the rows as the lists that the page reads.
+
+    ``scores`` and ``extra`` have a list for each name. A prompt is an index into ``prompts``, which
+    holds its whole text and its question.
+    """
     prompts = {
         prompt: index for index, prompt in enumerate(dict.fromkeys(row["prompt"] for row in rows))
     }

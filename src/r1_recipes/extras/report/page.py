@@ -1,9 +1,8 @@
-"""One self-contained HTML page about one run, or several overlaid: curves, flags, evaluations,
-sampled completions, recipe.
+"""Write a self-contained HTML page about one run or several.
 
-Nothing is fetched when the page is opened, and nothing in a run directory is trusted: texts reach
-the page as data only, and the page's own policy lets no script run but the four that are written
-here.
+The page shows curves, flags, evaluations, sampled completions and the recipe. It loads nothing when
+it is opened. A run directory is not trusted: its texts are only data in the page, and the page's
+content policy allows only the four scripts written here.
 """
 
 import base64
@@ -21,13 +20,13 @@ from typing import Any
 
 from r1_recipes.common import files
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.extras.report.completions import pack_completions, spread
+from r1_recipes.extras.report.completions import evenly_spaced, pack_completions
 from r1_recipes.extras.report.read import RunData, find_flags, read_evaluations, read_run, strings
 
 logger = logging.getLogger("r1_recipes.report")
 
 REPORT_FILE = "report.html"
-# Points of one curve; a chart is some 400 pixels wide.
+# The most points of a curve. A chart is about 400 pixels wide.
 MAX_POINTS = 2_000
 _ASSETS = (
     "page.html",
@@ -42,12 +41,13 @@ _ASSETS = (
 
 
 def run_names(paths: Sequence[Path]) -> list[str]:
-    """Return the paths below the folder that all runs are in."""
+    """Return the paths relative to the folder that contains all runs."""
     parent = os.path.commonpath([path.resolve().parent for path in paths])
     return [path.resolve().relative_to(parent).as_posix() for path in paths]
 
 
 def build(run_dirs: Sequence[Path]) -> str:
+    """Return the HTML of the page."""
     runs = [read_run(path, name) for path, name in zip(run_dirs, run_names(run_dirs), strict=True)]
     packed, kept, total = pack_completions(runs)
     data = {
@@ -55,7 +55,7 @@ def build(run_dirs: Sequence[Path]) -> str:
         "version": importlib.metadata.version("r1-recipes"),
         "completions": {"total": total, "kept": kept},
         "evaluations": read_evaluations(runs),
-        "runs": [_run_entry(run) for run in runs],  # last: what was missing is known by then
+        "runs": [_run_entry(run) for run in runs],  # Last, because reading adds to `missing`.
     }
     folder = resources.files("r1_recipes.extras.report") / "assets"
     parts = {
@@ -74,7 +74,7 @@ def build(run_dirs: Sequence[Path]) -> str:
         "data": _embedded(data),
         "packed": packed,
     }
-    # One pass, so that a text in the data that looks like a placeholder stays what it is.
+    # Replace all placeholders in one pass: text in the data may look like a placeholder.
     return re.sub(f"@({'|'.join(parts)})@", lambda match: parts[match[1]], parts["page"])
 
 
@@ -82,7 +82,9 @@ def _run_entry(run: RunData) -> dict[str, Any]:
     longest = max(map(len, run.series.values()), default=0)
     if longest > MAX_POINTS:
         run.note("thinned", kept=MAX_POINTS, points=longest)
-    curves = {key: spread(points, MAX_POINTS / len(points)) for key, points in run.series.items()}
+    curves = {
+        key: evenly_spaced(points, MAX_POINTS / len(points)) for key, points in run.series.items()
+    }
     return {
         **strings({key: run.entry.get(key) for key in ("recipe", "method")}),
         "name": run.name,
@@ -102,8 +104,9 @@ def _run_entry(run: RunData) -> dict[str, Any]:
 
 
 def _seconds(run: RunData) -> float | None:
-    """Of training, in all sessions: its steps' own time, else what each session that came to its
-    end took.
+    """Return the training time of all sessions.
+
+    This is the sum of the step times, or the run times of the sessions that ended.
     """
     steps = run.series.get("step_time", [])
     before = [0, *(step for step, _ in steps)]
@@ -116,9 +119,7 @@ def _seconds(run: RunData) -> float | None:
 
 
 def _embedded(value: Any) -> str:
-    """JSON that no browser can read as the end of its script element, nor as the beginning of a
-    comment or of another.
-    """
+    """Return JSON that cannot end its script element or start a comment or another element."""
     return (
         json.dumps(value, separators=(",", ":"), allow_nan=False)
         .replace("<", "\\u003c")
@@ -127,8 +128,12 @@ def _embedded(value: Any) -> str:
 
 
 def write(run_dirs: Sequence[Path], output: Path | None = None) -> Path:
-    """Write the page atomically, to ``report.html`` in the first run's directory unless ``output``
-    names a file; return its path.
+    """Write the page atomically, and return its path.
+
+    Without ``output``, the page is ``report.html`` in the first run directory.
+
+    Raises:
+        RecipeError: A run directory is missing, or the page cannot be written.
     """
     output = output or run_dirs[0] / REPORT_FILE
     page = build(run_dirs)
@@ -137,19 +142,17 @@ def write(run_dirs: Sequence[Path], output: Path | None = None) -> Path:
         files.write_whole(output, page)
     except OSError as error:
         raise RecipeError(
-            f"{output}: the report cannot be written: {error.strerror}; choose another place "
-            f"(--output FILE)"
+            f"{output}: cannot write the report: {error.strerror}. Fix: another place, "
+            f"--output FILE"
         ) from error
     return output
 
 
 def refresh(*run_dirs: Path, output: Path | None = None) -> None:
-    """Write the page while a run trains or ends; whatever goes wrong is logged, since a page must
-    not cost a run.
-    """
+    """Write the page during or after a run. Errors are logged, because they must not stop it."""
     try:
         logger.info("report: %s", write(run_dirs, output))
     except OSError as error:
-        logger.warning("no report was written: %s", error)
+        logger.warning("report.html was not written: %s", error)
     except Exception:
-        logger.warning("no report was written", exc_info=True)
+        logger.warning("report.html was not written", exc_info=True)

@@ -1,5 +1,6 @@
-"""A run directory, which may be somebody else's (what is missing or torn is noted, never raised),
-and what in it to look at first.
+"""Read a run directory, and find what to look at first.
+
+The directory is not trusted. Missing and damaged files are noted on the page instead of raised.
 """
 
 import contextlib
@@ -22,60 +23,69 @@ from r1_recipes.metrics.intervals import mean_interval
 from r1_recipes.rewards import answer_rewards
 
 # A trend compares the means of the first and the last quarter of the logged steps, at most
-# MAX_WINDOW each; fewer points say nothing.
+# MAX_WINDOW steps each. With fewer points there is no trend.
 MIN_POINTS = 8
 MAX_WINDOW = 20
-# Raised by the means of a metric at the beginning and at the end.
+# Flags that depend on the means of a metric at the beginning and at the end.
 _TRENDS = (
     ("length_explosion", "completions/mean_length", lambda before, after: after > 2 * before),
     ("length_collapse", "completions/mean_length", lambda before, after: 2 * after < before),
     ("entropy_collapse", "entropy", lambda before, after: after < before / 4),
 )
 _SATURATED = 0.99
-# A log-probability's mean difference between trainer and engine that rounding does not explain.
+# A mean difference of log-probabilities between trainer and engine that rounding cannot explain.
 _STALE = 0.1
-# A rise of a reward's mean below this one is none.
+# A smaller rise of a mean reward counts as flat.
 _FLAT = 0.02
 _SHAPE_REWARD = re.compile(r"format|tag_count|xml")
-_MAX_TEXT_BYTES = 512 << 20  # of one file
+_MAX_TEXT_BYTES = 512 << 20  # The limit for a file.
 _MAX_METRICS = 2_000
 _SEVERITIES = ("bad", "warn", "info")
 
 
 @dataclass
 class RunData:
+    """The content of a run directory.
+
+    Attributes:
+        name: The name of the run on the page.
+        path: The run directory.
+        entry: The content of run.json.
+        settings: The content of recipe.yaml, with the changes of later starts.
+        series: The logged (step, value) pairs of each metric, in order. A value that is not finite
+            is ``None``.
+        missing: The notes about files that could not be read.
+    """
+
     name: str
     path: Path
-    entry: dict[str, Any] = field(default_factory=dict)  # run.json
-    settings: dict[str, Any] = field(
-        default_factory=dict
-    )  # recipe.yaml, with what later starts changed
-    # For each metric the logged (step, value) pairs in order; a value is None if it was not finite.
+    entry: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
     series: dict[str, list[tuple[int, float | None]]] = field(default_factory=dict)
-    missing: list[dict[str, Any]] = field(
-        default_factory=list
-    )  # what could not be read, as `note` has it
+    missing: list[dict[str, Any]] = field(default_factory=list)
 
     def note(self, code: str, **values: Any) -> None:
-        """Say on the page what is missing; the code names the sentence in its table of strings."""
+        """Add a note about a missing file. ``code`` names a sentence in strings.json."""
         self.missing.append({"code": code, "values": values})
 
     @contextlib.contextmanager
     def reading(self, name: str) -> Iterator[None]:
-        """Note, in place of raising, that a file is not there or cannot be read."""
+        """Add a note instead of raising if a file is missing or cannot be read."""
         try:
             yield
         except FileNotFoundError:
             self.note("no_file", file=name)
-        except Exception as error:  # anything may be in somebody else's file
+        except Exception as error:  # An untrusted file may contain anything.
             self.note("torn_file", file=name, reason=first_line(error))
 
     def values(self, key: str) -> list[float]:
+        """Return the finite values of a metric."""
         return [value for _, value in self.series.get(key, ()) if value is not None]
 
     def trend(self, key: str) -> tuple[float, float, int] | None:
-        """Means of a metric at the beginning and at the end, and the points in each; ``None`` if
-        there are too few.
+        """Return the means of a metric at the beginning and at the end, and the points in each.
+
+        Return ``None`` if there are too few points.
         """
         values = self.values(key)
         if len(values) < MIN_POINTS:
@@ -85,9 +95,9 @@ class RunData:
 
 
 def read_run(path: Path, name: str | None = None) -> RunData:
-    """Read a run directory; one that is not there is a RecipeError."""
+    """Read a run directory. Raise a RecipeError if it does not exist."""
     if not path.is_dir():
-        raise RecipeError(f"{path}: no such run directory; give the output_dir of a run")
+        raise RecipeError(f"{path}: no such run directory. Fix: name the output_dir of a run")
     run = RunData(name or path.resolve().name, path)
     run.entry = _mapping(run, "run.json", json.loads)
     run.settings = _mapping(run, "recipe.yaml", lambda text: parse_yaml(text, "recipe.yaml"))
@@ -101,16 +111,16 @@ def read_run(path: Path, name: str | None = None) -> RunData:
 
 def _mapping(run: RunData, name: str, parse: Callable[[str], Any]) -> dict[str, Any]:
     with run.reading(name):
-        found = masked(parse(file_text(run.path / name, errors="replace")))
-        if not isinstance(found, dict):
-            raise TypeError(f"a mapping is expected, not {type(found).__name__}")
-        return found
+        content = masked(parse(file_text(run.path / name, errors="replace")))
+        if not isinstance(content, dict):
+            raise TypeError(f"must be a mapping, not {type(content).__name__}")
+        return content
     return {}
 
 
 def _read_metrics(run: RunData, text: str) -> None:
     points: dict[str, dict[int, float | None]] = {}
-    bad, more = [], 0
+    bad, surplus = [], 0
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
@@ -122,20 +132,19 @@ def _read_metrics(run: RunData, text: str) -> None:
         numbers = {key: value for key, value in entry.items() if is_number(value)}
         for key, value in numbers.items():
             if key not in points and len(points) == _MAX_METRICS:
-                more += 1
+                surplus += 1
                 continue
-            # A step that is there twice was logged again after a resume; the later line is the
-            # run's.
+            # A resumed run logs some steps again. The later line counts.
             points.setdefault(key, {})[step] = finite(value)
     if bad:
         run.note("bad_lines", file="metrics.jsonl", count=len(bad), first=bad[0])
-    if more:
-        run.note("torn_file", file="metrics.jsonl", reason=f"more than {_MAX_METRICS} metrics")
+    if surplus:
+        run.note("torn_file", file="metrics.jsonl", reason=f"has more than {_MAX_METRICS} metrics")
     run.series = {key: sorted(values.items()) for key, values in points.items()}
 
 
 def _logged_step(line: str) -> tuple[int, dict[str, Any]]:
-    """Return a line's step and metrics; any error: it is no such line."""
+    """Return the step and the metrics of a line. Raise any error if the line is damaged."""
     entry = json.loads(line)
     step = entry.pop("step")
     if type(step) is not int or not 0 <= step < 2**53:
@@ -144,22 +153,23 @@ def _logged_step(line: str) -> tuple[int, dict[str, Any]]:
 
 
 def is_number(value: object) -> bool:
-    """Whether this is a number, finite or not; a bool is none."""
+    """Return whether a value is a number, finite or not. A bool is not a number."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def finite(value: Any) -> float | None:
-    """A number with the six digits that a chart can show; ``None`` if it is no number, or too large
-    to add some up.
+    """Return a number with six digits, which is enough for a chart.
+
+    Return ``None`` if the value is not a number, or too large to sum.
     """
     return float(f"{value:.6g}") if is_number(value) and abs(value) < 1e100 else None
 
 
 def strings(values: Any) -> dict[str, str]:
-    """A mapping's values as the page shows them: texts, and JSON of anything else."""
+    """Return the values of a mapping as text for the page. Values other than text become JSON."""
     texts = {}
     for key, value in values.items() if isinstance(values, dict) else ():
-        if value is not None:  # YAML has keys of any kind
+        if value is not None:  # YAML keys may have any type.
             text = (
                 value
                 if isinstance(value, str)
@@ -170,22 +180,23 @@ def strings(values: Any) -> dict[str, str]:
 
 
 def read_evaluations(runs: Sequence[RunData]) -> list[dict[str, Any]]:
-    """Read the scores that ``evaluate`` and ``pipeline`` left in the runs' directories, in a folder
-    in them, or beside them.
+    """Return the scores that ``evaluate`` and ``pipeline`` wrote in or beside the run directories.
 
-    Each judged model has ``source``, ``label``, ``model`` and ``values``: by column ``[mean, low,
-    high]``, bounds ``None`` if unknown.
+    Each entry has ``source``, ``label``, ``model`` and ``values``. ``values`` maps each column to
+    ``[mean, low, high]``. Unknown bounds are ``None``.
     """
-    own = [run.path.resolve() for run in runs]
-    places = [(folder, pattern) for folder in own for pattern in ("results.json", "*/results.json")]
-    places += [(folder.parent, "results.json") for folder in own]
-    found = []
+    folders = [run.path.resolve() for run in runs]
+    places = [
+        (folder, pattern) for folder in folders for pattern in ("results.json", "*/results.json")
+    ]
+    places += [(folder.parent, "results.json") for folder in folders]
+    evaluations = []
     for path in dict.fromkeys(
         path for folder, pattern in places for path in sorted(folder.glob(pattern))
     ):
         with runs[0].reading(path.name):
             content = json.loads(file_text(path, _MAX_TEXT_BYTES, "replace"))
-            if isinstance(content, list):  # of evaluate
+            if isinstance(content, list):  # Written by evaluate.
                 judged = [(Path(scores["model"]).name, scores) for scores in content]
             else:
                 judged = [
@@ -197,7 +208,7 @@ def read_evaluations(runs: Sequence[RunData]) -> list[dict[str, Any]]:
                 source = (
                     f"{path.name}: {scores['judged_on']}" if scores.get("judged_on") else path.name
                 )
-                found.append(
+                evaluations.append(
                     {
                         "source": source,
                         "label": str(label),
@@ -205,7 +216,7 @@ def read_evaluations(runs: Sequence[RunData]) -> list[dict[str, Any]]:
                         "values": dict(_values(scores)),
                     }
                 )
-    return found
+    return evaluations
 
 
 def _values(scores: dict[str, Any]) -> Iterator[tuple[str, list[float | None]]]:
@@ -213,24 +224,23 @@ def _values(scores: dict[str, Any]) -> Iterator[tuple[str, list[float | None]]]:
     for key, value in {**scores, **rewards}.items():
         if is_number(value):
             yield key, [finite(value), None, None]
-        elif isinstance(value, list) and (judged := [one for one in value if is_number(one)]):
+        elif isinstance(value, list) and (judged := [item for item in value if is_number(item)]):
             yield key, [finite(bound) for bound in mean_interval(judged)]
     for k, interval in scores.get("pass_at", {}).items():
         yield f"pass@{k}", [finite(bound) for bound in interval]
 
 
 def find_flags(run: RunData) -> list[dict[str, Any]]:
-    """Return all flags of a run, the worst first; a code names the sentence in the page's table of
-    strings.
-    """
+    """Return the flags of a run, the worst first. A code names a sentence in strings.json."""
     rewards = [match[1] for key in run.series if (match := re.fullmatch(r"rewards/(.+)/mean", key))]
-    found = itertools.chain(
+    flags = itertools.chain(
         _of_metrics(run), *(_of_reward(run, name) for name in rewards), _of_answers(run, rewards)
     )
-    return sorted(found, key=lambda one: _SEVERITIES.index(one["severity"]))
+    return sorted(flags, key=lambda entry: _SEVERITIES.index(entry["severity"]))
 
 
 def flag(code: str, severity: str, **values: Any) -> dict[str, Any]:
+    """Return a flag with the values of its sentence."""
     return {"code": code, "severity": severity, "values": values}
 
 
@@ -240,9 +250,8 @@ def _of_metrics(run: RunData) -> Iterator[dict[str, Any]]:
             yield flag("not_finite", "bad", metric=metric, count=len(lost), step=lost[0])
     for code, metric, raised in _TRENDS:
         trend = run.trend(metric)
-        if (
-            metric == "entropy" and "reward" not in run.series
-        ):  # SFT learns its text: no policy to explore with
+        # A falling entropy is expected in SFT, which does not explore.
+        if metric == "entropy" and "reward" not in run.series:
             continue
         if trend and raised(*trend[:2]):
             yield flag(code, "warn", before=trend[0], after=trend[1], points=trend[2])
@@ -251,33 +260,31 @@ def _of_metrics(run: RunData) -> Iterator[dict[str, Any]]:
 
 
 def _of_shares(run: RunData) -> Iterator[dict[str, Any]]:
-    """Flag cut completions, groups without spread and failing tools, where they are many."""
+    """Yield flags for many cut completions, groups without spread, or failing tools."""
     cut, points = _share(run, "completions/clipped_ratio")
     if cut > 0.2:
         limit = strings(run.settings).get("max_completion_length", "–")
         yield flag("truncated", "bad", share=cut, points=points, limit=limit)
-    still, points = _share(run, "frac_reward_zero_std")
-    if still >= 0.5:
-        yield flag("zero_std", _how_bad(still), share=still, points=points)
+    flat, points = _share(run, "frac_reward_zero_std")
+    if flat >= 0.5:
+        yield flag("zero_std", _severity(flat), share=flat, points=points)
     failed, points = _share(run, "tools/failure_frequency")
     if failed >= 0.5:
-        yield flag("tools_fail", _how_bad(failed), share=failed, points=points)
+        yield flag("tools_fail", _severity(failed), share=failed, points=points)
 
 
 def _share(run: RunData, metric: str) -> tuple[float, int]:
-    """Return the mean of a metric's latest values, 0 if there are none, and how many they are."""
+    """Return the mean of the latest values of a metric (0 without values), and their number."""
     values = run.values(metric)[-MAX_WINDOW:]
     return (statistics.fmean(values) if values else 0.0), len(values)
 
 
-def _how_bad(share: float) -> str:
+def _severity(share: float) -> str:
     return "bad" if share > _SATURATED else "warn"
 
 
 def _of_engine(run: RunData) -> Iterator[dict[str, Any]]:
-    """Trainer and engine disagree about a token's probability, or the correction for that takes
-    much of the weight away.
-    """
+    """Yield flags if trainer and engine disagree, or if the correction for that is large."""
     names = (
         "sampling_logp_difference/mean",
         "sampling_logp_difference/max",
@@ -296,8 +303,8 @@ def _of_engine(run: RunData) -> Iterator[dict[str, Any]]:
             dtype=settings.get("dtype", "–"),
         )
     if weights and not 0.9 <= (mean := statistics.fmean(weights)) <= 1.1:
-        mode = settings.get("vllm_importance_sampling_mode", "sequence_mask")  # TRL's default
-        # Below a half or above two is veRL's warning, docs/algo/rollout_corr.md.
+        mode = settings.get("vllm_importance_sampling_mode", "sequence_mask")  # The default of TRL.
+        # veRL warns below 0.5 and above 2 (docs/algo/rollout_corr.md).
         yield flag(
             "engine_weight",
             "warn" if 0.5 <= mean <= 2 else "bad",
@@ -325,9 +332,7 @@ def _of_reward(run: RunData, name: str) -> Iterator[dict[str, Any]]:
 
 
 def _of_answers(run: RunData, rewards: list[str]) -> Iterator[dict[str, Any]]:
-    """The first of the rewards that judge answers falls, or does not move, or stays flat while the
-    sum of all rises.
-    """
+    """Yield a flag if the reward for answers falls, or is flat while the total reward may rise."""
     named, served = run.settings.get("reward_funcs"), strings(run.settings.get("reward_models"))
     names = [
         str(name)
@@ -377,9 +382,10 @@ def _of_answers(run: RunData, rewards: list[str]) -> Iterator[dict[str, Any]]:
 
 
 def _noise(run: RunData, key: str, points: int) -> float:
-    """The least change of a metric's mean over so many points that is one: twice the standard error
-    of a difference of two means.
+    """Return the smallest change that is not noise.
+
+    This is twice the standard error of the difference between two means of ``points`` values.
     """
-    # Differences of neighbours leave the trend out; their variance is twice that of a point.
+    # Differences of neighbours exclude the trend. Their variance is twice that of a point.
     variance = statistics.fmean((b - a) ** 2 for a, b in itertools.pairwise(run.values(key))) / 2
     return max(_FLAT, 2 * math.sqrt(2 * variance / points))

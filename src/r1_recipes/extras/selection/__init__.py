@@ -1,6 +1,4 @@
-"""Rejection sampling: which completions become a data set (the key ``keep``), near-duplicates,
-held-out problems.
-"""
+"""Rejection sampling: select completions for a data set with the rules of the key ``keep``."""
 
 PLUGIN = {
     "part": {

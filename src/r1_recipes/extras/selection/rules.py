@@ -1,4 +1,4 @@
-"""The recipe's ``keep:``, one dataclass per mapping; docs/recipes.md describes each rule."""
+"""The recipe key ``keep``, with a dataclass for each mapping. See docs/recipes.md."""
 
 from __future__ import annotations
 
@@ -23,13 +23,16 @@ def _share() -> Any:
 
 @dataclass(frozen=True)
 class Overlong:
+    """Drop completions with more than ``max_tokens`` tokens."""
+
     max_tokens: int = _count()
 
 
 @dataclass(frozen=True)
 class Repetitive:
-    """Drop what repeats more than ``max_share`` (0..1) of its n-grams; units as in
-    ``repetition_penalty``.
+    """Drop completions that repeat more than ``max_share`` (0..1) of their n-grams.
+
+    The units are those of the reward ``repetition_penalty``.
     """
 
     max_share: float = _share()
@@ -38,8 +41,9 @@ class Repetitive:
 
 @dataclass(frozen=True)
 class MixedLanguage:
-    """Drop if a smaller share of the reasoning is in the target language; the target is that of
-    ``language_consistency``.
+    """Drop completions with a smaller share of the reasoning in the target language.
+
+    The target language is that of the reward ``language_consistency``.
     """
 
     min_consistency: float = _share()
@@ -52,49 +56,60 @@ class MixedLanguage:
 
 @dataclass(frozen=True)
 class Filters:
+    """Drop single completions."""
+
     malformed: bool = False
-    truncated: bool = False  # finish_reason "length"
+    truncated: bool = False  # The finish_reason is "length".
     overlong: Overlong | None = None
     mixed_language: MixedLanguage | None = None
     repetitive: Repetitive | None = None
-    code: bool = False  # a block of program text in the reasoning
+    code: bool = False  # The reasoning has a block of code.
 
 
 @dataclass(frozen=True)
 class Deduplicate:
+    """Drop questions that repeat an earlier question."""
+
     exact: bool = True
     near: float | None = limited(
-        lambda value: 0 < value <= 1, "a similarity over 0 and at most 1", None
+        lambda value: 0 < value <= 1, "a similarity above 0 and at most 1", None
     )
     n_grams: int = _count(5)
 
 
 @dataclass(frozen=True)
 class EvaluationSet:
-    id: str  # as dataset_name takes it
+    """A data set whose questions must not be in the result."""
+
+    id: str  # As in dataset_name.
     split: str = "test"
     config: str | None = None
-    column: str = "question"  # text, or a conversation, whose last user message counts
+    column: str = "question"  # Text, or a conversation whose last user message is the question.
     revision: str | None = None
 
 
 @dataclass(frozen=True)
 class Decontaminate:
+    """Drop questions that overlap with evaluation sets."""
+
     datasets: tuple[EvaluationSet, ...]
     n_grams: int = _count(8)
 
 
 @dataclass(frozen=True)
 class KeepRules:
-    """Which completions become the dataset; what cannot be judged (a first reward of ``None``)
-    passes ``correct``, not ``pass_rate``.
+    """The rules that choose the completions of the dataset.
+
+    A completion without a score of the first reward passes ``correct``, but not ``pass_rate``.
     """
 
     best_of: int | None = _count(None)
     correct: bool = False
-    # By reward, such as a judge of reward_models; no score is too little.
+    # The least score of each reward. A missing score is too low.
     at_least: dict[str, float] | None = limited(
-        lambda of: all(type(one) in (int, float) and math.isfinite(one) for one in of.values()),
+        lambda scores: all(
+            type(score) in (int, float) and math.isfinite(score) for score in scores.values()
+        ),
         "a mapping of rewards to numbers",
         None,
     )
@@ -113,41 +128,41 @@ class KeepRules:
         "'completions', 'prompts' or 'pairs'",
         "completions",
     )
-    margin: float = limited(
-        lambda value: value >= 0, "0 or more", 0.0
-    )  # a pair's summed rewards differ by more
+    # The summed rewards of a pair must differ by more than this.
+    margin: float = limited(lambda value: value >= 0, "0 or more", 0.0)
     deduplicate: Deduplicate | None = None
     decontaminate: Decontaminate | None = None
 
     @classmethod
     def parse(cls, mapping: Mapping[str, Any] | None) -> KeepRules:
-        """Read the recipe's ``keep``; ``None`` is no rule."""
+        """Return the rules of the recipe's ``keep``. ``None`` means no rule."""
         return from_mapping(cls, mapping or {}, "keep")
 
 
 def check_keep(recipe: GenerateRecipe) -> None:
-    """Refuse a ``keep`` that does not fit the recipe's other keys."""
+    """Raise if ``keep`` does not fit the recipe's other keys."""
     script = recipe.script
     rules, names = KeepRules.parse(script.keep), script.reward_funcs
     if script.tools or script.environment:
         raise RecipeError(
-            "keep: episodes with tools make no dataset: an answer without its calls would be "
-            "trained on. Fix: leave it out"
+            "keep: does not work with tools or an environment, because the dataset would lose the "
+            "tool calls. Fix: remove keep"
         )
     if (rules.correct or rules.pass_rate) and not names:
         raise RecipeError(
-            "keep: correct and pass_rate need reward_funcs; the first one says what is correct"
+            "keep: correct and pass_rate need reward_funcs, because the first reward decides what "
+            "is correct. Fix: reward_funcs: [accuracy]"
         )
     if rules.output != "pairs":
         return
     if not names or recipe.training.num_generations < 2 or rules.best_of:
-        reason = "a pair is the best and the worst of a prompt"
+        reason = "a pair is the best and the worst completion of a prompt"
         raise RecipeError(
             f"keep: output: pairs needs reward_funcs, num_generations of 2 or more, and no "
-            f"best_of: {reason}"
+            f"best_of, because {reason}"
         )
     if rules.correct and len(names) < 2:
         raise RecipeError(
-            "keep: correct: must be false for output: pairs of one reward, got true: the "
-            "rejected one is mostly wrong"
+            "keep: correct: must be false for output: pairs with a single reward, got true, "
+            "because the rejected completion is usually wrong"
         )

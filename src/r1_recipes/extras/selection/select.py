@@ -1,8 +1,8 @@
-"""Go through generated completions and say of each whether it is kept, and why not.
+"""Select generated completions, with the reason for each that is dropped.
 
 A record is a prompt with its completions: ``{"index", "question", "prompt": messages, "columns":
 {"solution", "scorer", …}, "completions": [{"text", "tokens", "finish_reason"}], "error"}``.
-Importing this imports neither torch nor datasets.
+Importing this module imports neither torch nor datasets.
 """
 
 import json
@@ -20,12 +20,12 @@ from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.rewards.language import LanguageConsistencyReward
 from r1_recipes.rewards.text import RepetitionPenaltyReward
 
-# Rewards are called with about so many completions: enough to keep verification's workers busy, at
-# 16k tokens each some 150 MB.
+# Completions per call of a reward: enough to keep the workers of the verification busy. With 16k
+# tokens each, they take about 150 MB.
 _CHUNK_COMPLETIONS = 2048
-# Not "```x = 3``` is", which is a phrase.
+# This must not match "```x = 3``` is", which is inline text.
 _FENCE = re.compile(r"^[ \t]*+`{3,}+[ \t]*+([^\s`]*+)[^`\n]*+$", re.MULTILINE)
-# Fences that hold formulas or words.
+# Languages of fences that contain formulas or text instead of code.
 _NOT_CODE = {
     "math",
     "latex",
@@ -39,8 +39,8 @@ _NOT_CODE = {
     "markdown",
     "md",
 }
-# Columns of the dataset that are not the source's.
-_MADE = ("text", "tokens", "finish_reason")  # of a completion; an episode has turns besides
+_COMPLETION_KEYS = ("text", "tokens", "finish_reason")
+# Columns of the dataset that do not come from the source.
 _OWN_COLUMNS = (
     "question",
     "response",
@@ -52,9 +52,8 @@ _OWN_COLUMNS = (
     "scores",
 )
 
-# Why a completion is dropped, in the order in which it is asked; the first that applies is the one
-# counted.
-_OF_ONE = (
+# The reasons for dropping a completion, in the order of the checks. The first that applies counts.
+_REASONS_OF_COMPLETION = (
     "failed row",
     "malformed",
     "truncated",
@@ -66,7 +65,7 @@ _OF_ONE = (
     "low score",
 )
 REASONS = (
-    *_OF_ONE,
+    *_REASONS_OF_COMPLETION,
     "duplicate completion",
     "pass rate",
     "contaminated",
@@ -81,21 +80,22 @@ Record = dict[str, Any]
 
 @dataclass
 class Candidate:
-    index: int  # its record's
+    """A completion, its scores, and whether it is kept."""
+
+    index: int  # The index of its record.
     sample: int
     text: str
     tokens: int
     finish_reason: str | None
-    scores: dict[str, float | None] = field(
-        default_factory=dict
-    )  # by reward; None: not judged. Empty for a failed row
+    # By reward; None means no score. Empty for a failed row.
+    scores: dict[str, float | None] = field(default_factory=dict)
     correct: bool | None = None
-    total: float = 0.0  # of all rewards, weighted
-    readability: float = 0.0  # of all but the first
-    reason: str | None = None  # one of REASONS; None: kept
+    total: float = 0.0  # The weighted sum of all rewards.
+    readability: float = 0.0  # The weighted sum of all rewards except the first.
+    reason: str | None = None  # One of REASONS, or None if it is kept.
 
     def verdict(self) -> dict[str, Any]:
-        """What ``verdicts.jsonl`` says of it."""
+        """Return its entry in ``verdicts.jsonl``."""
         return {name: getattr(self, name) for name in ("index", "sample", "reason", "scores")} | {
             "kept": self.reason is None
         }
@@ -103,47 +103,51 @@ class Candidate:
 
 def _drop_equal_texts(group: list[Candidate]) -> None:
     seen = set()
-    for candidate in left(group):
+    for candidate in remaining(group):
         if candidate.text in seen:
             candidate.reason = "duplicate completion"
         seen.add(candidate.text)
 
 
-def left(candidates: Iterable[Candidate]) -> list[Candidate]:
+def remaining(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Return the candidates that have not been dropped."""
     return [candidate for candidate in candidates if candidate.reason is None]
 
 
 def drop(candidates: Iterable[Candidate], reason: str) -> None:
-    for candidate in left(candidates):
+    """Drop the remaining candidates for a reason."""
+    for candidate in remaining(candidates):
         candidate.reason = reason
 
 
 @dataclass
 class YieldReport:
-    """Completions and prompts by what became of them ("generated", a reason, "kept"); a prompt
-    counts under each reason it lost one for.
+    """Counts completions and prompts by outcome: "generated", a reason, or "kept".
+
+    A prompt counts under each reason for which it lost a completion.
     """
 
     completions: Counter[str] = field(default_factory=Counter)
     prompts: Counter[str] = field(default_factory=Counter)
-    unjudged: int = 0  # neither right nor wrong
-    contaminated: Counter[str] = field(default_factory=Counter)  # prompts by evaluation set
+    unjudged: int = 0  # Completions without a score of the first reward.
+    contaminated: Counter[str] = field(default_factory=Counter)  # Prompts by evaluation set.
 
     def count(self, record: Record, group: list[Candidate]) -> None:
+        """Count the completions of a prompt."""
         outcomes = Counter(candidate.reason or "kept" for candidate in group)
         if record["error"] is not None:
-            outcomes["failed row"] += 0  # counts as a prompt even without a completion
+            outcomes["failed row"] += 0  # Count the prompt even without completions.
         outcomes["generated"] = len(group)
         self.completions.update(outcomes)
         self.prompts.update(outcomes.keys())
 
     def table(self) -> str:
-        """A Markdown table, and a line each for what it cannot show."""
+        """Return a Markdown table, followed by lines for the other counts."""
         rows = ["| | completions | prompts |", "|---|---:|---:|"]
-        shown = [what for what in ("generated", *REASONS, "kept") if what in self.prompts]
-        rows += [f"| {what} | {self.completions[what]} | {self.prompts[what]} |" for what in shown]
+        shown = [name for name in ("generated", *REASONS, "kept") if name in self.prompts]
+        rows += [f"| {name} | {self.completions[name]} | {self.prompts[name]} |" for name in shown]
         if self.unjudged:
-            rows.append(f"\n{self.unjudged} completions could not be judged right or wrong.")
+            rows.append(f"\n{self.unjudged} completions have no score for their answer.")
         if self.contaminated:
             rows.append(
                 f"\nOverlap by evaluation set: "
@@ -153,20 +157,18 @@ class YieldReport:
 
 
 def has_code(text: str) -> bool:
-    """Whether a text holds a fenced block, closed or not, that is not marked as formulas
-    or text.
-    """
+    """Return whether a text has a fenced block of code. Formulas and text do not count."""
     opening = _FENCE.findall(text)[::2]
     return any(language.lower().strip("{}.") not in _NOT_CODE for language in opening)
 
 
 class Selection:
-    """Each record's candidates and dataset rows, in order; iterating goes through them once and
-    holds some thousand at a time.
+    """Yields the candidates and dataset rows of each record, in order.
 
-    Rewards are called as TRL calls them, but ``completion_ids`` are right in length alone. The
-    first says what is correct: 1 or more; the others, weighted, what "best" means. A value that is
-    not finite counts as ``None``.
+    It can be iterated only once, and holds a few thousand completions at a time. Rewards are called
+    as TRL calls them, but ``completion_ids`` have only the right length. A completion is correct if
+    the first reward is 1 or more. The other rewards, weighted, decide which completions are best. A
+    score that is not finite counts as ``None``.
     """
 
     def __init__(
@@ -196,13 +198,12 @@ class Selection:
 
         chunk: list[tuple[Record, list[Candidate]]] = []
         for record in tqdm(self._records, desc="selecting", unit="prompt"):
-            made = enumerate(record["completions"])
             chunk.append(
                 (
                     record,
                     [
-                        Candidate(record["index"], sample, *map(one.get, _MADE))
-                        for sample, one in made
+                        Candidate(record["index"], sample, *map(completion.get, _COMPLETION_KEYS))
+                        for sample, completion in enumerate(record["completions"])
                     ],
                 )
             )
@@ -244,7 +245,7 @@ class Selection:
                     candidate.readability += weight * (score or 0.0)
 
     def _find_reason(self, record: Record, candidate: Candidate) -> str | None:
-        """Why a completion is dropped, whatever the others of its prompt are."""
+        """Return why a completion is dropped on its own, or ``None``."""
         filters, parsed = self._rules.filters, self._fmt.parse(candidate.text)
         if filters.malformed and not parsed.well_formed:
             return "malformed"
@@ -286,36 +287,38 @@ class Selection:
         return None
 
     def _compare(self, record: Record, group: list[Candidate]) -> None:
-        """Drop equal texts, all completions of a prompt that a rule drops, and those that are not
-        among the best.
-        """
-        _drop_equal_texts(group)  # before the best are picked: best_of: 2 gives two different ones
+        """Drop completions by the rules that compare all completions of a prompt."""
+        # Drop equal texts first, so that best_of: 2 keeps two different texts.
+        _drop_equal_texts(group)
         if self._rules.pass_rate is not None:
             low, high = self._rules.pass_rate
             rate = _pass_rate(group)
             if rate is None or not low <= rate <= high:
                 drop(group, "pass rate")
-        sources = self._overlap.sources(record["question"]) if self._overlap and left(group) else []
+        overlap = self._overlap if remaining(group) else None
+        sources = overlap.sources(record["question"]) if overlap else []
         if sources:
             self.report.contaminated.update(sources)
             drop(group, "contaminated")
         if self._rules.best_of is not None:
-            # Right before not judged before wrong; sorting is stable.
+            # First correct completions, then those without a score, then wrong ones.
             best = sorted(
-                left(group), key=lambda one: (_RANK[one.correct], -one.readability, one.tokens)
+                remaining(group),
+                key=lambda item: (_RANK[item.correct], -item.readability, item.tokens),
             )
             drop(best[self._rules.best_of :], "not among the best")
         if self._rules.output == "pairs":
-            pair = _pair(left(group), self._rules.margin)
-            drop([one for one in group if one not in pair], "not in a pair")
-        if self._duplicates and left(group) and not self._duplicates.add(record["question"]):
+            pair = _pair(remaining(group), self._rules.margin)
+            drop([candidate for candidate in group if candidate not in pair], "not in a pair")
+        if self._duplicates and remaining(group) and not self._duplicates.add(record["question"]):
             drop(group, "duplicate question")
 
     def _rows(self, record: Record, group: list[Candidate]) -> list[dict[str, Any]]:
-        """The dataset's rows, one per completion, or one per prompt or pair; a source column of one
-        of our names gives way.
+        """Return the dataset rows: one per completion, or one per prompt or pair.
+
+        Columns of the dataset replace source columns with the same name.
         """
-        kept, columns = left(group), record["columns"]
+        kept, columns = remaining(group), record["columns"]
         question = {"question": record["question"]}
         rest = {
             "solution": columns.get("solution"),
@@ -328,35 +331,41 @@ class Selection:
             return [question | rest] if kept else []
         if self._rules.output == "pairs":
             pair = dict(zip(("chosen", "rejected"), _pair(kept, self._rules.margin), strict=False))
-            turns = {
-                key: [{"role": "assistant", "content": self._fmt.full_text(one.text)}]
-                for key, one in pair.items()
+            messages = {
+                key: [{"role": "assistant", "content": self._fmt.full_text(candidate.text)}]
+                for key, candidate in pair.items()
             }
-            scores = json.dumps({key: one.scores for key, one in pair.items()}, ensure_ascii=False)
+            scores = json.dumps(
+                {key: item.scores for key, item in pair.items()}, ensure_ascii=False
+            )
             return (
-                [{**question, "prompt": record["prompt"], **turns, **rest, "scores": scores}]
+                [{**question, "prompt": record["prompt"], **messages, **rest, "scores": scores}]
                 if pair
                 else []
             )
-        made = [
-            (self._fmt.full_text(one.text), one.tokens, json.dumps(one.scores, ensure_ascii=False))
-            for one in kept
-        ]
         return [
-            {**question, "response": text, **rest, "tokens": tokens, "scores": scores}
-            for text, tokens, scores in made
+            {
+                **question,
+                "response": self._fmt.full_text(candidate.text),
+                **rest,
+                "tokens": candidate.tokens,
+                "scores": json.dumps(candidate.scores, ensure_ascii=False),
+            }
+            for candidate in kept
         ]
 
 
 def _pair(group: list[Candidate], margin: float) -> list[Candidate]:
-    """The completions of the highest and the lowest total, of those that all rewards judge which
-    judge any; none if too little apart.
+    """Return the completions with the highest and the lowest total.
+
+    A completion that lacks a score which others have is left out. Return an empty list if the
+    totals differ too little.
     """
-    group = [one for one in group if one.text.strip()]  # no turn is empty
-    judging = {name for one in group for name, score in one.scores.items() if score is not None}
+    group = [item for item in group if item.text.strip()]  # Messages must have content.
+    scoring = {name for item in group for name, score in item.scores.items() if score is not None}
     ranked = sorted(
-        (one for one in group if all(one.scores[name] is not None for name in judging)),
-        key=lambda one: -one.total,
+        (item for item in group if all(item.scores[name] is not None for name in scoring)),
+        key=lambda item: -item.total,
     )
     return [ranked[0], ranked[-1]] if ranked and ranked[0].total - ranked[-1].total > margin else []
 
@@ -369,9 +378,8 @@ def _call(
     values = reward(
         prompts=[record["prompt"] for record, _ in sound],
         completions=[[{"role": "assistant", "content": candidate.text}] for _, candidate in sound],
-        completion_ids=[
-            range(candidate.tokens) for _, candidate in sound
-        ],  # only lengths are looked at
+        # Rewards use only the lengths.
+        completion_ids=[range(candidate.tokens) for _, candidate in sound],
         trainer_state=None,
         log_extra=lambda column, values: None,
         log_metric=metrics.__setitem__,
@@ -381,8 +389,8 @@ def _call(
     if failed:
         span = f"{sound[0][1].index} to {sound[-1][1].index}"
         raise RecipeError(
-            f"reward {name!r}, records {span}: its server failed {failed:.0f} times; the "
-            f"same command selects again"
+            f"reward {name!r}, records {span}: its server failed {failed:.0f} times. Fix: run the "
+            f"same command again"
         )
     return values
 

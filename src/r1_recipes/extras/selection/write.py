@@ -1,4 +1,4 @@
-"""The dataset of what was kept, written row by row."""
+"""Write the selected completions as a dataset, row by row."""
 
 from __future__ import annotations
 
@@ -13,33 +13,39 @@ import yaml
 
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.messages import without_surrogates
-from r1_recipes.extras.selection.rules import KeepRules, check_keep  # noqa: F401 (what the core uses)
+from r1_recipes.extras.selection.rules import KeepRules, check_keep  # noqa: F401 (used by the core)
 from r1_recipes.extras.selection.select import Selection, YieldReport
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_TYPES = {"solution": "string", "pass_rate": "float64"}  # all values may be missing
+# The types of columns whose values may all be missing.
+_TYPES = {"solution": "string", "pass_rate": "float64"}
 
 
 def write_dataset(
     selection: Selection, folder: Path, *, recipe_settings: Mapping[str, Any], title: str
 ) -> Path:
-    """Go through a selection and write a dataset that ``datasets.load_dataset(folder)`` and the Hub
-    read.
+    """Write a dataset that ``datasets.load_dataset(folder)`` and the Hub can read.
 
-    ``folder`` gets ``train.jsonl``, ``README.md`` (the dataset card) and ``yield.json``, all of
-    them or none, in place of an earlier selection's. ``verdicts.jsonl``, of all completions, goes
-    beside it, even if nothing was kept, which is a RecipeError.
+    ``folder`` gets ``train.jsonl``, ``README.md`` (the dataset card) and ``yield.json``. They are
+    written together and replace those of an earlier selection. ``verdicts.jsonl`` describes all
+    completions. It goes beside the folder, even if no completion is kept.
+
+    Returns:
+        The folder.
+
+    Raises:
+        RecipeError: No completion is kept, or the folder holds other files.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     if folder.exists() and not (folder / "yield.json").is_file():
         raise RecipeError(
-            f"{folder}: holds something that is no dataset of an earlier selection; move it, "
-            f"or choose another output_dir"
+            f"{folder}: contains files, but not the dataset of an earlier selection. Fix: move "
+            f"the folder, or choose another output_dir"
         )
     building = folder.with_name(f".{folder.name}.new")
-    shutil.rmtree(building, ignore_errors=True)  # of a process that was killed
+    shutil.rmtree(building, ignore_errors=True)  # Left by a killed process.
     building.mkdir()
     try:
         count, schema = _write_lines(selection, building)
@@ -47,8 +53,8 @@ def write_dataset(
         report = selection.report
         if not count:
             raise RecipeError(
-                f"keep: no completion is left of "
-                f"{report.completions['generated']}:\n{report.table()}"
+                f"keep: all {report.completions['generated']} completions were dropped:\n"
+                f"{report.table()}"
             )
         card = _card(report, count, schema, building / "train.jsonl", recipe_settings, title)
         (building / "README.md").write_text(card, encoding="utf-8")
@@ -63,7 +69,7 @@ def write_dataset(
 
 
 def _write_lines(selection: Selection, folder: Path) -> tuple[int, pa.Schema]:
-    """Write the verdicts and the rows; return how many rows there are, and their columns' types."""
+    """Write the verdicts and the rows. Return the number of rows and the types of columns."""
     import pyarrow as pa
 
     count, schema = 0, pa.schema([])
@@ -79,16 +85,16 @@ def _write_lines(selection: Selection, folder: Path) -> tuple[int, pa.Schema]:
             count += len(lines)
             try:
                 for row in map(json.loads, lines):
-                    own = pa.schema(
+                    row_schema = pa.schema(
                         [
                             (name, _TYPES.get(name) or pa.array([value]).type)
                             for name, value in row.items()
                         ]
                     )
-                    schema = pa.unify_schemas([schema, own], promote_options="permissive")
+                    schema = pa.unify_schemas([schema, row_schema], promote_options="permissive")
             except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
                 raise RecipeError(
-                    f"keep_columns: must name columns of one type each, got {first_line(error)}"
+                    f"keep_columns: a column has values of several types: {first_line(error)}"
                 ) from error
     return count, schema
 
@@ -109,8 +115,8 @@ def _card(
     from datasets.info import DatasetInfosDict
     from huggingface_hub import DatasetCardData
 
-    # datasets (5.2) knows its cached copy by the folder's last name and this header alone: without
-    # the digest it would give back the rows of an earlier selection, or those of another run.
+    # datasets (5.2) finds its cached copy only by the name of the folder and this header. Without
+    # the digest, it would return the rows of an earlier selection or of another run.
     with train.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     config = {
@@ -118,7 +124,7 @@ def _card(
         "data_files": [{"split": "train", "path": "train.jsonl"}],
         "description": f"sha256 {digest}",
     }
-    # Types are named, since a reader of JSON takes text such as 2024-01-01 for a time.
+    # Name the types, because JSON readers turn text such as 2024-01-01 into a time.
     data = DatasetCardData()
     DatasetInfosDict(
         {"default": DatasetInfo(features=Features.from_arrow_schema(schema))}
@@ -142,13 +148,13 @@ section 2.3.3). The source dataset's licence and the terms of the model that wro
 
 {report.table()}
 
-A completion is counted under the first reason that applies; prompts are those that lost one for it.
+A completion counts under the first reason that applies. A prompt counts under each reason for which it lost a completion.
 
 ## Columns
 
-`response` is the assistant's whole turn, `pass_rate` the share of the question's completions that are correct, of those that can be
-judged, `tokens` how many were generated, `scores` the rewards by name as JSON text. Of a pair, `chosen` is the completion of the highest
-summed reward and `rejected` that of the lowest, both after `prompt`. Others are the source dataset's.
+`response` is the whole assistant message. `pass_rate` is the share of correct completions of the question, among those with a score.
+`tokens` is the number of generated tokens. `scores` holds the rewards by name as JSON text. In a pair, `chosen` is the completion with
+the highest summed reward, and `rejected` the one with the lowest; both follow `prompt`. Other columns come from the source dataset.
 
 ## Recipe
 

@@ -52,7 +52,7 @@ class TestRefusal:
 
     def test_on_another_system(self, monkeypatch):
         monkeypatch.setattr(platform, "machine", lambda: "riscv64")
-        self.refused("there is none for")
+        self.refused("bubblewrap does not support")
 
     def test_where_namespaces_are_forbidden(self, commands):
         command(
@@ -75,7 +75,7 @@ class TestRefusal:
             "words)",
         )
         self.refused(
-            "does not hold here",
+            "does not isolate programs",
             "a file of the host can be seen",
             "the program can start processes",
         )
@@ -91,14 +91,14 @@ class TestRefusal:
 
     def test_a_sandbox_of_ones_own_passes_the_same_trial_once(self, monkeypatch):
         provider = f"{__name__}:Leaky"
-        self.refused("it does not hold here: one; two", provider=provider)
+        self.refused("does not isolate programs on this machine: one; two", provider=provider)
         for outcome, word in (
             (Outcome("ok"), "ok"),
             (Outcome("error", b"", "NameError"), "NameError"),
             (Outcome("timeout"), "timeout"),
         ):
             monkeypatch.setattr(Leaky, "outcome", outcome)
-            self.refused(f"it does not hold here: {word}", provider=provider)
+            self.refused(f"does not isolate programs on this machine: {word}", provider=provider)
         monkeypatch.setattr(Leaky, "outcome", Outcome("ok", b"held\n"))
         before = Leaky.tried
         assert isinstance(get_sandbox(provider), Leaky) and get_sandbox(provider) is get_sandbox(
@@ -122,5 +122,5 @@ def test_a_command_that_cannot_be_started_is_the_sandbox_s_failure(monkeypatch, 
 
     monkeypatch.setattr(bubblewrap, "_command", lambda seccomp_file: ["bwrap"])
     monkeypatch.setattr(subprocess, "Popen", fail)
-    with pytest.raises(SandboxError, match=f"bwrap cannot be started: .*{os.strerror(number)}"):
+    with pytest.raises(SandboxError, match=f"cannot start bwrap: .*{os.strerror(number)}"):
         run(Bubblewrap(), "print(1)")

@@ -1,5 +1,6 @@
-"""What a sandbox is, and the trial that each must pass. It gets a program and its inputs, never the
-expected outputs.
+"""The base class of sandboxes, and the test that each must pass.
+
+A sandbox gets a program and its inputs, but never the expected outputs.
 """
 
 import os
@@ -10,53 +11,59 @@ from typing import ClassVar, Literal
 
 
 class SandboxError(RuntimeError):
-    """The sandbox itself failed, so nothing is known about the program."""
+    """Raised if the sandbox itself fails, so that nothing is known about the program."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """One run of a program, or of one function of it with arguments and result as JSON."""
+    """A run of a program, or of a function in it with arguments and result as JSON."""
 
     stdin: bytes
-    output_bytes: int  # a program that writes more is killed
-    function: str | None = None  # function, or method of a class Solution; Python only
-    cpu_seconds: int = 20  # of all threads together
-    memory_mb: int = 256  # address space
+    output_bytes: int  # A program that writes more is killed.
+    function: str | None = None  # A function, or a method of a class Solution. Python only.
+    cpu_seconds: int = 20  # For all threads together.
+    memory_mb: int = 256  # Of address space.
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of one call; ``timeout`` stands for a limit of time or memory, ``output`` for one of
-    output.
+    """The result of a call.
+
+    ``timeout`` means that the program reached a limit of time or memory, ``output`` that it wrote
+    too much.
     """
 
     status: Literal["ok", "error", "timeout", "output"]
     output: bytes = b""
-    detail: str = (
-        ""  # kind of the error, for people: it comes from the program and is not to be trusted
-    )
+    # The type of the error. It comes from the program, so it cannot be trusted.
+    detail: str = ""
 
 
 class Sandbox(ABC):
-    remedy: ClassVar[str] = ""  # what a refusal ends with
+    """Base class of sandboxes."""
+
+    remedy: ClassVar[str] = ""  # The last sentence of the error if the sandbox does not work.
 
     @abstractmethod
     def run(self, code: str, call: Call) -> Outcome:
-        """Run the program once. :class:`SandboxError`: the sandbox itself failed."""
+        """Run the program once. Raise :class:`SandboxError` if the sandbox itself fails."""
 
     def check(self) -> None:
-        """Run a program that tries to get out; :class:`SandboxError`: it got out, or no program can
-        be run.
+        """Run a program that tries to escape.
+
+        Raises:
+            SandboxError: The program escaped, or no program can run.
         """
         with tempfile.NamedTemporaryFile(prefix="r1-recipes-trial-") as secret:
             os.chmod(secret.name, 0o644)
             outcome = self.run(TRIAL, Call(f"{secret.name}\n".encode(), output_bytes=1 << 16))
         if outcome != Outcome("ok", b"held\n"):
-            said = outcome.output.decode("utf-8", "replace").strip()[:500]
-            raise SandboxError(f"it does not hold here: {said or outcome.detail or outcome.status}")
+            problem = outcome.output.decode("utf-8", "replace").strip()[:500]
+            problem = problem or outcome.detail or outcome.status
+            raise SandboxError(f"the sandbox does not isolate programs on this machine: {problem}")
 
 
-# Prints what it could do.
+# Prints what it was able to do.
 TRIAL = r"""
 import os, socket, threading
 

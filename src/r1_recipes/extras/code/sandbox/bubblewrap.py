@@ -1,5 +1,6 @@
-"""bubblewrap (``bwrap``): new namespaces for each run, without a daemon or an image. Linux on
-x86_64 and aarch64.
+"""A sandbox with bubblewrap (``bwrap``), for Linux on x86_64 and aarch64.
+
+Each run gets new namespaces, without a daemon or an image.
 """
 
 import contextlib
@@ -23,21 +24,19 @@ import psutil
 from r1_recipes.extras.code.sandbox import Call, Outcome, Sandbox, SandboxError, seccomp
 
 NOBODY = "65534"
-READY = b"\x06"  # the first byte that a sandbox sends; from then on the program runs, and its time
-START_SECONDS = 60.0  # limit to start and to end; it takes milliseconds if the machine is idle
-WALL_FACTOR = (
-    2  # wall-clock seconds per processor second of a call's limit: a program that sleeps ends too
-)
+READY = b"\x06"  # The first byte from a sandbox. From then on, the time of the program counts.
+START_SECONDS = 60.0  # The limit to start and to end. An idle machine needs milliseconds.
+# Wall-clock seconds per second of CPU time in the limit of a call. A program that sleeps must end.
+WALL_FACTOR = 2
 MAX_THREADS = MAX_FILES = 64
-STACK_BYTES = (
-    64 << 20
-)  # of the main thread: deep recursion through functools.lru_cache overflows the usual 8 MB
-# The whole environment of a program. Hashes have no random seed, so that a program always gets the
+# The stack of the main thread. Deep recursion through functools.lru_cache overflows the usual 8 MB.
+STACK_BYTES = 64 << 20
+# The whole environment of a program. The seed of hashes is fixed, so that a program always gets the
 # same verdict.
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"}
 
-# Python 3.8 or newer. It limits itself for good, then becomes the program: everything in its memory
-# is the program's to change.
+# Needs Python 3.8 or newer. It sets its own limits, which cannot be raised again, and then runs the
+# program. The program can change everything in its memory.
 RUNNER = r"""
 def main():
     import json, os, resource, sys
@@ -91,29 +90,33 @@ _LAYOUT = (
 
 
 class Bubblewrap(Sandbox):
-    """One bubblewrap per call, with one process of the user ``nobody``, a Python without packages,
-    read-only, and ``/dev/null``.
+    """Runs each call in a new bubblewrap.
+
+    It has a single process of the user ``nobody``, a read-only Python without packages, and
+    ``/dev/null``.
     """
 
     remedy = (
-        "Model code runs in a sandbox or not at all. Install bubblewrap (apt-get install "
-        "bubblewrap, dnf install bubblewrap); it needs "
-        "Linux 5.14 and user namespaces: on Ubuntu 24.04 set sysctl "
+        "Model code runs only in a sandbox. Fix: install bubblewrap (apt-get install "
+        "bubblewrap, dnf install bubblewrap). It needs "
+        "Linux 5.14 and user namespaces. On Ubuntu 24.04, set sysctl "
         "kernel.apparmor_restrict_unprivileged_userns=0, and start a container "
-        "with --privileged. Else code_provider: my_module:MySandbox (docs/code_reward.md)"
+        "with --privileged. Or set code_provider: my_module:MySandbox (docs/code_reward.md)"
     )
 
     def run(self, code: str, call: Call) -> Outcome:
-        """Run the program once with bounded output and time, and leave nothing behind."""
+        """Run the program once with limits on output and time, and leave nothing behind."""
         if sys.platform != "linux" or platform.machine() not in seccomp.ARCHITECTURES:
-            raise SandboxError(f"there is none for {sys.platform} on {platform.machine()}")
+            raise SandboxError(
+                f"bubblewrap does not support {sys.platform} on {platform.machine()}"
+            )
         pipe = subprocess.PIPE
         try:
             with (
                 input_file(payload(code, call)) as stdin,
                 input_file(seccomp.program()) as seccomp_file,
             ):
-                # A session of its own, since Ctrl-C is for the trainer.
+                # Start a new session, because Ctrl-C is for the trainer only.
                 process = subprocess.Popen(
                     _command(seccomp_file),
                     stdin=stdin,
@@ -123,8 +126,8 @@ class Bubblewrap(Sandbox):
                     env={},
                     pass_fds=[seccomp_file],
                 )
-        except OSError as error:  # no process, memory, disk or descriptor left
-            raise SandboxError(f"bwrap cannot be started: {error}") from error
+        except OSError as error:  # No process, memory, disk or descriptor is left.
+            raise SandboxError(f"cannot start bwrap: {error}") from error
         assert process.stdout and process.stderr
         with process:
             try:
@@ -145,30 +148,26 @@ class Bubblewrap(Sandbox):
         status = process.returncode if ended else None
         if not output.startswith(READY):
             raise SandboxError(
-                detail
-                or f"it did not start a program within {START_SECONDS:g} s (exit status {status})"
+                detail or f"no program started within {START_SECONDS:g} s (exit status {status})"
             )
         output = output.removeprefix(READY)
         if len(output) > call.output_bytes:
             return Outcome("output")
-        if status in (
-            None,
-            128 + signal.SIGXCPU,
-            128 + signal.SIGKILL,
-        ):  # the hard limit of processor time is a SIGKILL
+        # The hard limit of CPU time sends SIGKILL.
+        if status in (None, 128 + signal.SIGXCPU, 128 + signal.SIGKILL):
             return Outcome("timeout", output)
         return Outcome("ok", output) if status == 0 else Outcome("error", output, detail)
 
 
 def payload(code: str, call: Call) -> bytes:
-    """What :data:`RUNNER` reads: the length of the job, the job, and the program's own stdin."""
+    """Return the input of :data:`RUNNER`: the length of the job, the job, and stdin."""
     limits = {
         "RLIMIT_CPU": call.cpu_seconds,
         "RLIMIT_FSIZE": 0,
         "RLIMIT_NOFILE": MAX_FILES,
         "RLIMIT_NPROC": MAX_THREADS,
         "RLIMIT_CORE": 0,
-        # Signals that wait; the kernel's default grows with its memory
+        # Pending signals. The default of the kernel grows with the memory of the machine.
         "RLIMIT_SIGPENDING": MAX_FILES,
         "RLIMIT_STACK": STACK_BYTES,
         "RLIMIT_AS": call.memory_mb << 20,
@@ -179,8 +178,9 @@ def payload(code: str, call: Call) -> bytes:
 
 @contextlib.contextmanager
 def input_file(data: bytes) -> Iterator[int]:
-    """A descriptor that reads ``data`` and cannot write. A file, so that a program that never reads
-    blocks no writer.
+    """Yield a read-only descriptor of a file with ``data``.
+
+    A pipe would block the writer if the program never reads.
     """
     with tempfile.NamedTemporaryFile() as file:
         file.write(data)
@@ -190,15 +190,16 @@ def input_file(data: bytes) -> Iterator[int]:
 
 
 def _read(descriptor: int, limit: int, seconds: float) -> tuple[bytes, bool]:
-    """What the sandbox writes, up to a little over ``limit`` bytes, and whether it ended
-    by itself.
+    """Return the output of the sandbox, and whether it ended by itself.
+
+    Reading stops a little above ``limit`` bytes.
     """
     poller = select.poll()
     poller.register(descriptor, select.POLLIN)
     output = bytearray()
     deadline = time.monotonic() + START_SECONDS
-    while len(output) <= len(READY) + limit and (left := deadline - time.monotonic()) > 0:
-        if poller.poll(1000 * left):
+    while len(output) <= len(READY) + limit and (seconds_left := deadline - time.monotonic()) > 0:
+        if poller.poll(1000 * seconds_left):
             if not (chunk := os.read(descriptor, 65536)):
                 return bytes(output), True
             if not output:
@@ -208,7 +209,7 @@ def _read(descriptor: int, limit: int, seconds: float) -> tuple[bytes, bool]:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End the program before bubblewrap, so that bubblewrap reaps it."""
+    """Kill the program before bubblewrap, so that bubblewrap reaps it."""
     with contextlib.suppress(psutil.Error):
         for child in psutil.Process(process.pid).children():
             child.kill()
@@ -257,7 +258,7 @@ def _tool(name: str) -> str:
 
 
 def _as_nobody() -> list[str]:
-    """What root puts before a command: the kernel does not count root's threads."""
+    """Return the prefix of a command for root, because the kernel does not limit root's threads."""
     if os.geteuid() != 0:
         return []
     return [
@@ -274,35 +275,38 @@ def _as_nobody() -> list[str]:
 
 @functools.cache
 def interpreter() -> tuple[str, list[str]]:
-    """The path of the Python that programs get, and what mounts it: this one's base, or the
-    system's if ``nobody`` cannot read that.
+    """Return the Python for programs, and the arguments of bwrap that mount it.
+
+    This is the base of the running Python, or the Python of the system if ``nobody`` cannot read
+    the first.
     """
-    found = (
+    paths = (
         getattr(sys, "_base_executable", sys.executable),
         shutil.which("python3", path="/usr/local/bin:/usr/bin"),
     )
-    candidates = dict.fromkeys(os.path.realpath(path) for path in found if path)
+    candidates = dict.fromkeys(os.path.realpath(path) for path in paths if path)
     for executable in candidates:
-        # setpriv itself still looks its command up with root's rights; env does not.
+        # setpriv would search its command with the rights of root. env does not.
         command = [*_as_nobody(), "/usr/bin/env", executable, "-I", "-c", _LAYOUT]
         with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
             python, *folders = json.loads(_output(command))
             return python, _mounts(python, list(dict.fromkeys(folders)))
     raise SandboxError(
-        f"{' and '.join(candidates)} cannot be run by the user nobody, as root has it do; "
-        f"install Python outside of root's "
-        "home (apt-get install python3), or train as an ordinary user"
+        f"the user nobody, who runs programs for root, cannot run {' and '.join(candidates)}. "
+        f"Fix: install Python outside of the home "
+        "of root (apt-get install python3), or train as an ordinary user"
     )
 
 
 def _mounts(python: str, folders: list[str]) -> list[str]:
-    """Words for bwrap: interpreter, standard library without installed packages, and the shared
-    libraries that both load.
+    """Return the arguments of bwrap that mount the interpreter and the standard library.
+
+    Installed packages are left out, and shared libraries that both load are included.
     """
     modules = [
         path for folder in folders for path in glob.glob(f"{glob.escape(folder)}/lib-dynload/*.so")
     ]
-    # The dynamic loader's own answer, as ldd asks for it: "libc.so.6 => /lib/libc.so.6 (0x…)", or
+    # Ask the dynamic loader, as ldd does. It prints "libc.so.6 => /lib/libc.so.6 (0x…)", or
     # "/lib64/ld-linux-x86-64.so.2 (0x…)".
     listing = _output(
         [python, "-c", ""], LD_TRACE_LOADED_OBJECTS="1", LD_PRELOAD=":".join(modules), LC_ALL="C"

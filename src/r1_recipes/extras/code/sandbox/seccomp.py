@@ -1,23 +1,22 @@
-"""System call filter for bubblewrap: no processes, no sockets, no memory outside the limits, no
-rare parts of the kernel.
+"""The filter of system calls for bubblewrap.
 
-The program has one process with threads, so the limits of that process bound its time and memory as
-a whole.
+It denies processes, sockets, memory outside the limits, and rare parts of the kernel. The program
+has a single process with threads, so the limits of the process bound its total time and memory.
 """
 
 import platform
 import struct
 
-# Denied calls by family: numbers on x86_64 (Linux's syscall_64.tbl) and on aarch64
+# Denied calls by family, with their numbers on x86_64 (syscall_64.tbl of Linux) and on aarch64
 # (include/uapi/asm-generic/unistd.h).
 _DENIED = {
     "fork, vfork": ("57-58", ""),
     "socket": ("41", "198"),
-    # Descriptors queued in a socket are past RLIMIT_NOFILE, and its queue can be enlarged. asyncio
-    # needs socketpair itself.
+    # RLIMIT_NOFILE does not count descriptors queued in a socket, and the queue can be enlarged.
+    # asyncio needs only socketpair.
     "sendmsg, sendmmsg, setsockopt": ("46 54 307", "208 211 269"),
-    # Memory that outlives its mapping, or that no limit of a process counts. vmsplice pins up to 2
-    # MB per slot of a pipe.
+    # Memory that outlives its mapping, or that no limit of the process counts. vmsplice pins up to
+    # 2 MB per slot of a pipe.
     "memfd_create": ("319", "279"),
     "shm*, sem*, msg*": ("29-31 64-71 220", "186-197"),
     "mq_*": ("240-245", "180-185"),
@@ -28,7 +27,7 @@ _DENIED = {
         "216 237-239 256 279",
         "234-239",
     ),
-    # Kernel objects that a program could pile up.
+    # Kernel objects that a program could accumulate.
     "timer_*": ("222-226", "107-111"),
     "inotify_*": ("253-255 294", "26-28"),
     "seccomp": ("317", "277"),
@@ -39,9 +38,9 @@ _DENIED = {
         "39-41 51 97 268",
     ),
     "name_to_handle_at, open_by_handle_at": ("303-304", "264-265"),
-    # What makes the whole host write its disks.
+    # Calls that make the whole host write to its disks.
     "sync, syncfs": ("162 306", "81 267"),
-    # Large or old parts of the kernel that no such program needs.
+    # Large or old parts of the kernel that no program for a test case needs.
     "perf_event_open, fanotify_*, bpf, userfaultfd": ("298 300-301 321 323", "241 262-263 280 282"),
     "init_module, finit_module, delete_module, kexec_*": ("175-176 246 313 320", "104-106 273 294"),
     "syslog, acct, swapon, swapoff, reboot, quotactl": (
@@ -50,38 +49,32 @@ _DENIED = {
     ),
     "modify_ldt, iopl, ioperm": ("154 172-173", ""),
 }
-# From here on (Linux 5.1) numbers are the same on every architecture: io_uring, the new mount
-# calls, pidfd, landlock, memfd_secret, and what later kernels add. The filter says that they do not
-# exist, and the C library takes an older call. That covers clone3, whose flags stand in memory that
-# a filter cannot read, and the numbers of x32.
+# From this number on (Linux 5.1), calls have the same numbers on every architecture: io_uring, the
+# new mount calls, pidfd, landlock, memfd_secret, and calls of later kernels. The filter reports
+# that they do not exist, so the C library uses an older call. This includes the numbers of x32,
+# and clone3, whose flags are in memory that a filter cannot read.
 _FIRST_MISSING = 424
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _KILL, _EPERM, _ENOSYS = 0x7FFF0000, 0x80000000, 0x00050001, 0x00050026
 _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
 
-# Denied by an argument: numbers, which argument, and a comparison that skips one line if the call
-# is allowed.
+# Calls denied by an argument: the numbers, the argument, and a comparison that skips one line if
+# the call is allowed.
 _DENIED_BY_ARGUMENT = (
-    ((56, 220), 0, (_ANY_BIT, 1, 0, 0x10000)),  # clone without CLONE_THREAD
-    (
-        (157, 167),
-        0,
-        (_EQUAL, 0, 1, 1),
-    ),  # prctl(PR_SET_PDEATHSIG): a program that would outlive the trainer
-    (
-        (157, 167),
-        0,
-        (_EQUAL, 0, 1, 22),
-    ),  # prctl(PR_SET_SECCOMP): filters of its own, in the kernel's memory
-    ((72, 25), 1, (_EQUAL, 0, 1, 1031)),  # fcntl(F_SETPIPE_SZ): pipes of 1 MB
+    ((56, 220), 0, (_ANY_BIT, 1, 0, 0x10000)),  # clone without CLONE_THREAD.
+    # prctl(PR_SET_PDEATHSIG): the program could outlive the trainer.
+    ((157, 167), 0, (_EQUAL, 0, 1, 1)),
+    # prctl(PR_SET_SECCOMP): the program could add filters, which take memory of the kernel.
+    ((157, 167), 0, (_EQUAL, 0, 1, 22)),
+    ((72, 25), 1, (_EQUAL, 0, 1, 1031)),  # fcntl(F_SETPIPE_SZ): pipes of 1 MB.
 )
-# Column of the tables, and AUDIT_ARCH_*: the machine of an ELF file, 64 bits, little-endian.
+# The column of the tables, and AUDIT_ARCH_*: the machine of an ELF file, 64 bits, little-endian.
 ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
 
 def denied_numbers() -> list[int]:
-    """Numbers of the calls that this machine's filter denies whatever their arguments are."""
+    """Return the numbers of the calls that this machine's filter denies with any arguments."""
     column, _ = ARCHITECTURES[platform.machine()]
     spans = [
         [int(end) for end in span.split("-")]
@@ -92,14 +85,12 @@ def denied_numbers() -> list[int]:
 
 
 def program() -> bytes:
-    """The filter for this machine as ``bwrap --seccomp`` reads it: an array of ``struct
-    sock_filter``.
-    """
+    """Return the filter for ``bwrap --seccomp``: an array of ``struct sock_filter``."""
     column, architecture = ARCHITECTURES[platform.machine()]
     lines = [
         (_LOAD, 0, 0, _ARCHITECTURE),
         (_EQUAL, 1, 0, architecture),
-        (_RETURN, 0, 0, _KILL),  # a 32-bit call has other numbers
+        (_RETURN, 0, 0, _KILL),  # 32-bit calls have other numbers.
         (_LOAD, 0, 0, _NUMBER),
         (_AT_LEAST, 0, 1, _FIRST_MISSING),
         (_RETURN, 0, 0, _ENOSYS),

@@ -1,7 +1,7 @@
-// Before the first paint, so that a dark page never flashes light.
+// Set the theme before the first paint, so that a dark page does not flash.
 try {
   const theme = localStorage.getItem("r1-report-theme");
   if (theme === "light" || theme === "dark") document.documentElement.dataset.theme = theme;
 } catch {
-  // A page opened from a file may be refused its storage.
+  // Browsers may deny storage to a page opened from a file.
 }

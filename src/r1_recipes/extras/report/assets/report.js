@@ -4,7 +4,7 @@
   const strings = read("strings");
   const data = read("data");
   const runs = data.runs;
-  // Names come from the run: one of them may be "constructor".
+  // Names come from the run, so a name may be "constructor".
   const bare = (object) => Object.assign(Object.create(null), object);
   for (const run of runs) for (const part of ["series", "settings", "versions", "hardware"]) run[part] = bare(run[part]);
   for (const entry of data.evaluations) entry.values = bare(entry.values);
@@ -15,7 +15,7 @@
   const $ = (id) => document.getElementById(id);
   const store = {
     get(key) { try { return localStorage.getItem(key); } catch { return null; } },
-    set(key, value) { try { localStorage.setItem(key, value); } catch { /* a page opened from a file may be refused its storage */ } },
+    set(key, value) { try { localStorage.setItem(key, value); } catch { /* browsers may deny storage to a page opened from a file */ } },
   };
 
   const state = {
@@ -30,7 +30,7 @@
   const t = (key, values) => fill(strings[state.language][key], values);
   const known = (key) => Object.hasOwn(strings.en, key);
 
-  // Every text from a run goes through here and so only ever becomes text.
+  // Every text from a run goes through here, so it can only become text.
   function make(tag, attributes = {}, ...children) {
     const element = document.createElement(tag);
     for (const [name, value] of Object.entries(attributes)) {
@@ -60,7 +60,7 @@
   const swatch = (run, dash = "") => make("span", { class: `swatch ${dash}`, style: `--run: var(--run-${run % 8})`, "aria-hidden": "true" });
   const nameOf = (run) => runs[run].name;
 
-  // The same two windows as the flags.
+  // The same two windows as in the flags.
   const POINTS = 8;
   const finite = (points) => points.filter((value) => value !== null);
   function ends(series) {
@@ -71,7 +71,7 @@
     return [mean(values.slice(0, window)), mean(values.slice(-window))];
   }
 
-  // ---- charts: what is shown, in which order
+  // ---- charts and their order
   const keys = [...new Set(runs.flatMap((run) => Object.keys(run.series)))];
   const used = new Set();
   const wanted = [];
@@ -365,7 +365,7 @@
     $("number-table").replaceChildren(make("thead", {}, groups, names), body);
   }
 
-  // What evaluate writes, as people read it; whatever else a file holds comes after.
+  // The values that evaluate writes, in a readable order. Other values of a file come last.
   const SCORES = ["greedy", "sampled", "majority", "greedy_lenient", "sampled_lenient", "greedy_format", "sampled_format", "language", "mean_tokens", "truncated", "num_samples"];
   const rank = (key) => (SCORES.includes(key) ? SCORES.indexOf(key) + (key === "num_samples" ? SCORES.length : 0) : SCORES.length);
   const scoreName = (key) => (SCORES.includes(key) ? t(`e:${key}`) : key.replace(/^rewards\/(.+)$/, (_, name) => t("m:one_reward", { name })));
@@ -490,33 +490,33 @@
     return [...pieces, text.slice(from)];
   }
 
-  // `transcript` in common/messages.py writes these headings, and lets no text hold one. A tool's error is TRL's `{'error': …}`.
+  // `transcript` in common/messages.py writes these headings, and no text can contain them. TRL writes the error of a tool as `{'error': …}`.
   const TURN = /(?:^|\n\n)\[(system|user|assistant|call|tool)(?: ([^\n]*))?\]\n/;
   function turnsOf(text) {
     const [before, ...parts] = text.split(TURN);
     const boxes = before ? longText(before) : [];
     for (let i = 0; i < parts.length; i += 3) {
-      const [kind, name, said] = parts.slice(i, i + 3);
-      const failed = kind === "tool" && said.startsWith("{'error'");
+      const [kind, name, body] = parts.slice(i, i + 3);
+      const failed = kind === "tool" && body.startsWith("{'error'");
       const heading = { assistant: t("model"), call: t("calls", { name: "" }), tool: t(failed ? "fails" : "returns", { name: "" }) }[kind] ?? kind;
-      boxes.push(make("div", { class: `turn ${failed ? "bad" : kind}` }, make("p", {}, heading, make("b", {}, visible(name ?? ""))), ...longText(said || "–")));
+      boxes.push(make("div", { class: `turn ${failed ? "bad" : kind}` }, make("p", {}, heading, make("b", {}, visible(name ?? ""))), ...longText(body || "–")));
     }
     return boxes;
   }
 
-  // What would act in a terminal, or turn the order of the letters round, is shown by its number.
+  // Control characters and characters that reverse the text are shown by their number.
   const visible = (text) => text.replace(/\r(?!\n)|[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]/g, (one) => `⟨U+${one.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
   function longText(raw) {
     const text = visible(raw);
     const box = make("div", { class: "text", dir: "auto" });
-    // A completion may be a thousand empty lines.
+    // A completion may consist of a thousand empty lines.
     const cut = (from) => {
       let end = from;
       for (let line = 0; line < LINES && end !== -1; line += 1) end = text.indexOf("\n", end + 1);
       return Math.min(from + EXCERPT, end === -1 ? text.length : end);
     };
     if (cut(0) + 80 >= text.length && text.split("\n", LINES + 3).length <= LINES + 2) { box.append(...withMarks(text)); return [box]; }
-    // The excerpt is where the search found something.
+    // The excerpt starts at the match of the search.
     const hit = needle() ? text.toLowerCase().indexOf(needle()) : -1;
     const from = hit + needle().length > cut(0) ? Math.max(0, hit - 120, text.lastIndexOf("\n", hit) + 1) : 0;
     const button = make("button", { type: "button", "aria-expanded": "false" });
@@ -536,18 +536,18 @@
     const part = order.slice(first, first + PAGE);
     const shown = columns.filter(([key]) => key !== "length" && (key !== "reward" || table.rewards.length > 1));
     const turns = table.extras.indexOf("turns");
-    // The facts that answer "why this reward?" first, then what else the rewards logged.
+    // First the facts that explain the reward, then the other columns that rewards log.
     const facts = ["solution", "answer_parsed", "refused"].filter((name) => table.extras.includes(name));
     facts.push(...table.extras.filter((name) => name !== "turns" && !facts.includes(name)));
     $("completion-list").replaceChildren(...part.map((i) => {
       const [prompt, question] = table.prompts[rows.prompt[i]];
-      const told = [["question", question], ...facts.map((name) => [name, rows.extra[table.extras.indexOf(name)][i]])].filter(([, text]) => text !== null);
+      const details = [["question", question], ...facts.map((name) => [name, rows.extra[table.extras.indexOf(name)][i]])].filter(([, text]) => text !== null);
       return make("li", {},
         make("p", { class: "scores" },
           runs.length > 1 ? make("span", {}, swatch(rows.run[i]), nameOf(rows.run[i])) : null,
           rows.kind[i] ? make("span", {}, t("held_out")) : null,
           ...shown.map(([, text, values]) => make("span", {}, `${text} `, make("b", {}, number(values[i]))))),
-        make("dl", {}, ...told.flatMap(([name, text]) => [make("dt", {}, title(name)), make("dd", { class: name === "refused" && text ? "bad" : null }, ...longText(text || "–"))])),
+        make("dl", {}, ...details.flatMap(([name, text]) => [make("dt", {}, title(name)), make("dd", { class: name === "refused" && text ? "bad" : null }, ...longText(text || "–"))])),
         make("div", { class: "long" },
           make("details", {}, make("summary", {}, t("prompt")), ...longText(prompt)),
           ...(turns !== -1 && rows.extra[turns][i] !== null ? turnsOf(rows.extra[turns][i]) : longText(rows.text[i]))));
