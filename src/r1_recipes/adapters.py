@@ -37,7 +37,8 @@ def merge(run: Path) -> Path:
     options = {"trust_remote_code": False}
     try:
         config = PeftConfig.from_pretrained(run)
-        base_model, revision = config.base_model_name_or_path, config.revision or "main"
+        base_model = config.base_model_name_or_path
+        revision = config.revision or "main"
         dtype = (
             AutoConfig.from_pretrained(base_model, revision=revision, **options).dtype
             or torch.float32

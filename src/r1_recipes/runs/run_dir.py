@@ -80,7 +80,8 @@ def check_place(recipe: Recipe, output_dir: Path) -> None:
         )
     if output_dir.exists() and not output_dir.is_dir():
         raise RecipeError(f"{where} is a file. {fix}")
-    folder, working_directory = output_dir.resolve(), Path.cwd().resolve()
+    folder = output_dir.resolve()
+    working_directory = Path.cwd().resolve()
     protected = {
         Path.home().resolve(): "your home folder",
         recipe.path.parent.resolve(): "the folder of the recipe",

@@ -126,7 +126,8 @@ def check_processes(recipe: Recipe) -> None:
 
     Each would train alone and overwrite the same folder.
     """
-    started, connected = processes.world_size(), recipe.training.world_size
+    started = processes.world_size()
+    connected = recipe.training.world_size
     # The launchers in launch/ and slurm/ set this variable.
     expected = int(os.environ.get("R1_RECIPES_PROCESSES", started))
     if not expected == started == connected:

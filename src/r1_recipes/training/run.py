@@ -144,7 +144,8 @@ def trainer_arguments(
     """Return the keyword arguments that all TRL trainers take."""
     from r1_recipes.training.callbacks import callbacks  # heavy
 
-    recipe, pictures = run.recipe, "image" in rows.train.column_names
+    recipe = run.recipe
+    pictures = "image" in rows.train.column_names
     if namespace_value(recipe, "use_vllm"):
         check_room(f"{recipe.path}:", fit_engine(recipe, dimensions(recipe), pictures=pictures))
     return {
