@@ -63,14 +63,14 @@ def main() -> None:
             console.say(_usage())
         else:
             names = [*available, "recipes"]
-            meant: str | None
+            suggestion: str | None
             if name.endswith((".yaml", ".yml")):
-                meant = f"grpo {name}"
+                suggestion = f"grpo {name}"
             else:
-                meant = _SYNONYMS.get(name.lower()) or next(
+                suggestion = _SYNONYMS.get(name.lower()) or next(
                     iter(nearest(name.lower(), names)), None
                 )
-            hint = f" Did you mean r1-recipes {meant}?" if meant else ""
+            hint = f" Did you mean r1-recipes {suggestion}?" if suggestion else ""
             raise RecipeError(
                 f"unknown command {name!r}.{hint} Available: {', '.join(names)}. For help: "
                 f"r1-recipes --help"

@@ -32,17 +32,19 @@ def merge(run: Path) -> Path:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     check_links(run)
-    named = None
+    base_model = None
     # Without it, Transformers asks on the terminal, and runs the model's code after a "y".
     options = {"trust_remote_code": False}
     try:
         config = PeftConfig.from_pretrained(run)
-        named, revision = config.base_model_name_or_path, config.revision or "main"
+        base_model = config.base_model_name_or_path
+        revision = config.revision or "main"
         dtype = (
-            AutoConfig.from_pretrained(named, revision=revision, **options).dtype or torch.float32
+            AutoConfig.from_pretrained(base_model, revision=revision, **options).dtype
+            or torch.float32
         )
         model = AutoModelForCausalLM.from_pretrained(
-            named, revision=revision, dtype=torch.float32, **options
+            base_model, revision=revision, dtype=torch.float32, **options
         )
         adapted = PeftModel.from_pretrained(model, run)
         # Load them again for PEFT's report. PEFT loads adapters of another depth without an error,
@@ -57,7 +59,7 @@ def merge(run: Path) -> Path:
     # Adapters or model are missing or damaged, or not finite. The library's message says which.
     except Exception as error:
         raise RecipeError(
-            f"{run}: the adapters cannot be merged into the base model {named!r}: "
+            f"{run}: the adapters cannot be merged into the base model {base_model!r}: "
             f"{first_line(error)} "
             "Fix: in adapter_config.json, set base_model_name_or_path to the model that they were "
             "trained on, or give a checkpoint of the run"

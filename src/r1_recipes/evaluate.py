@@ -117,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 console.say(f"=== {name}\n{ask(recipe, name, options.ask, backend)}\n")
             return
         sampling = _sampling(recipe, options)
-        rows, what = rows_to_judge(recipe)
+        rows, judged_on = rows_to_judge(recipe)
         scores: list[Any] = []
         for number, name in enumerate(models, start=1):
             # Two checkpoints may have the same folder name.
@@ -133,7 +133,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                     sampling,
                     folder=folder,
                     with_models=options.with_models,
-                    judged_on=what,
+                    judged_on=judged_on,
                 )
             )
         if None not in scores:  # only the first process has them

@@ -142,13 +142,13 @@ def run_pipeline(
         outcomes[stage.name] = _run_stage(pipeline, output_dir, stage)
     table = _table(pipeline, outcomes)
     files.write_whole(output_dir / "results.md", table + "\n")
-    kept = {
+    stages = {
         stage.name: {"label": stage.label, **asdict(outcomes[stage.name])}
         for stage in pipeline.stages
     }
     judged = {key: getattr(pipeline, key) for key in ("problems", "num_samples", "seed")}
     files.write_whole(
-        output_dir / "results.json", json.dumps({"judged": judged, "stages": kept}, indent=1)
+        output_dir / "results.json", json.dumps({"judged": judged, "stages": stages}, indent=1)
     )
     console.say(f"\n=== Done: {pipeline.title}\n\n{table}\n")
     example = [outcome.scores for outcome in outcomes.values() if outcome.scores][-1].examples[0]
@@ -256,7 +256,7 @@ def _judge(pipeline: Pipeline, output_dir: Path, stage: Stage, model: str) -> Sc
     """Score a model. Completions of the same weights and the same judge are not generated twice."""
     recipe = load_recipe([pipeline.judge, "--model_name_or_path", model], "grpo")
     recipe.script.max_eval_samples = pipeline.problems
-    rows, what = rows_to_judge(recipe)
+    rows, judged_on = rows_to_judge(recipe)
     # Hash the judge's file, not its loaded settings, which depend on the machine.
     samples = pipeline.num_samples
     seed = pipeline.seed
@@ -269,7 +269,7 @@ def _judge(pipeline: Pipeline, output_dir: Path, stage: Stage, model: str) -> Sc
         output_dir / "judged" / f"{stage.name}-{hashlib.sha256(made_by.encode()).hexdigest()[:8]}"
     )
     scores = evaluate_model(
-        model, rows, recipe, Sampling(samples, seed=seed), folder=folder, judged_on=what
+        model, rows, recipe, Sampling(samples, seed=seed), folder=folder, judged_on=judged_on
     )
     assert scores  # None is for ranks other than 0
     console.say(

@@ -259,7 +259,7 @@ def test_a_pipeline_trains_generates_judges_and_remembers(tiny, tmp_path, in_pro
     report = (moved / "results.md").read_text(encoding="utf-8")
     assert "| its answers |  |  |  |  |  | 16 of 16 (100%) |" in report
     assert (
-        "last SFT over raw model: greedy" in report
+        '"last SFT" compared with "raw model": greedy' in report
         and "3 training rows (split 'train' of" in report
         and "2 sampled answer(s) each and seed 1" in report
     )

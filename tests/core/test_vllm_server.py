@@ -119,7 +119,7 @@ def test_it_listens_where_the_trainer_looks(overrides: list[str], host: str, por
             "vllm_server_base_url: does not say where the server should listen",
         ),
         (["--load_in_4bit", "true"], "TRL cannot send quantized weights to a server"),
-        (["--vllm_port", "1"], "unknown key 'vllm_port' for grpo. Did you mean vllm_group_port?"),
+        (["--vllm_port", "1"], "unknown key 'vllm_port' for grpo. Did you mean vllm_group_port"),
     ],
 )
 def test_what_cannot_be_served_is_refused(words: list[str], message: str) -> None:

@@ -74,7 +74,7 @@ def _printable(text: str) -> str:
     )
 
 
-def bar(total: int, what: str, **options: Any) -> Any:
+def bar(total: int, label: str, **options: Any) -> Any:
     """Return a tqdm progress bar, which is drawn only on a terminal.
 
     The remaining time follows from the mean rate.
@@ -85,7 +85,7 @@ def bar(total: int, what: str, **options: Any) -> Any:
     off = not processes.is_main_process()
     return tqdm(
         total=total,
-        desc=what,
+        desc=label,
         file=sink,
         disable=off,
         smoothing=0,
@@ -96,23 +96,23 @@ def bar(total: int, what: str, **options: Any) -> Any:
 
 
 @contextlib.contextmanager
-def progress(total: int, what: str, at_once: int) -> Iterator[Callable[[int], Any]]:
+def progress(total: int, label: str, at_once: int) -> Iterator[Callable[[int], Any]]:
     """Yield a function that counts completed items.
 
     On a terminal, the bar shows a remaining time after the first batch of ``at_once`` items. In a
     file, a line is logged at most once a minute.
     """
     last = time.monotonic()
-    with bar(total, what, bar_format=_BAR.replace("{remaining}", "…"), mininterval=0) as tqdm_bar:
+    with bar(total, label, bar_format=_BAR.replace("{remaining}", "…"), mininterval=0) as tqdm_bar:
 
-        def count(more: int) -> None:
+        def count(added: int) -> None:
             nonlocal last
-            if tqdm_bar.n + more >= at_once:
+            if tqdm_bar.n + added >= at_once:
                 tqdm_bar.bar_format = _BAR
-            tqdm_bar.update(more)
+            tqdm_bar.update(added)
             if (
                 not sys.stderr.isatty()
-                and tqdm_bar.n % at_once < more
+                and tqdm_bar.n % at_once < added
                 and time.monotonic() - last > 60
             ):
                 last = time.monotonic()

@@ -141,7 +141,7 @@ def _on_the_path(name: str, where: str) -> str:
         return name
     file = _user_file(name)
     if file is None:
-        close = nearest(Path(name).name, (there.name for there in Path(name).parent.glob("*.py")))
+        close = nearest(Path(name).name, (path.name for path in Path(name).parent.glob("*.py")))
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise RecipeError(f"{where}: no file {name!r} in {_searched()}.{hint}")
     return _module_of(file, where)
@@ -203,12 +203,12 @@ def _module_of(file: Path, where: str) -> str:
         sys.path.append(str(file.parent.resolve()))
     importlib.invalidate_caches()
     # For a dotted name, find_spec would import the package first.
-    known = sys.modules.get(file.stem) or (
+    module = sys.modules.get(file.stem) or (
         None if "." in file.stem else importlib.util.find_spec(file.stem)
     )
-    origin = getattr(known, "__file__", getattr(known, "origin", None))
+    origin = getattr(module, "__file__", getattr(module, "origin", None))
     if not (origin and Path(origin).is_file() and file.samefile(origin)):
-        other = f", which belongs to {origin or known}" if known else ""
+        other = f", which belongs to {origin or module}" if module else ""
         raise RecipeError(
             f"{where}: {file} cannot be imported by its name {file.stem!r}{other}. Fix: rename the "
             "file"

@@ -44,15 +44,17 @@ def get_backend(
     episodes of ``rows``.
     """
     tools, environments = agent(recipe, tokenizer)
-    plays = tools or environments
+    has_tools = tools or environments
     single: Backend
     if tokenizer is None:
         single = OpenAIBackend(recipe)
     elif backend == "vllm":  # the length of an episode is not known in advance
-        single = VLLMBackend(recipe, tokenizer, None if plays or rows is None else rows["prompt"])
+        single = VLLMBackend(
+            recipe, tokenizer, None if has_tools or rows is None else rows["prompt"]
+        )
     else:
         single = TransformersBackend(recipe, tokenizer)
-    if not plays:
+    if not has_tools:
         return single
     training = recipe.training
     limits = (

@@ -164,10 +164,12 @@ def _examples(args: RecipeArguments, method: str, part: dict[str, Any]) -> Any:
                 f"{', '.join(MAPPERS)}"
             )
         name = "conversations"
-    named = {key: getattr(args, key) for key in COLUMN_KEYS} if name in COLUMNS_BY_KEYS else {}
+    column_keys = (
+        {key: getattr(args, key) for key in COLUMN_KEYS} if name in COLUMNS_BY_KEYS else {}
+    )
     mapper = get_mapper(
         "prompt_solution" if name == "auto" else name,
-        **named,
+        **column_keys,
         **(part.get("mapper_config") or args.mapper_config or {}),
     )
     if not (examples := mapper.example_rows()):
@@ -175,8 +177,8 @@ def _examples(args: RecipeArguments, method: str, part: dict[str, Any]) -> Any:
         raise RecipeError(f"smoke: mapper {name!r} has no example rows. Fix: {fix}")
     # The examples lack columns that a reward reads and only the real data has. Add them, empty.
     columns = dict.fromkeys(key for row in examples for key in row)
-    kept = {key: "" for key in args.keep_columns or () if key not in columns}
-    return Dataset.from_list([{**columns, **row, **kept} for row in examples] * 2)
+    empty_columns = {key: "" for key in args.keep_columns or () if key not in columns}
+    return Dataset.from_list([{**columns, **row, **empty_columns} for row in examples] * 2)
 
 
 def build_tiny_model(folder: Path, config: dict[str, Any]) -> Path:
@@ -187,14 +189,14 @@ def build_tiny_model(folder: Path, config: dict[str, Any]) -> Path:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM, set_seed
 
-    wanted = (
+    tokens = (
         "<|endoftext|>",
         "<|im_start|>",
         "<|im_end|>",
         config.get("eos_token"),
         config.get("pad_token"),
     )
-    specials = list(dict.fromkeys(token for token in wanted if token))
+    specials = list(dict.fromkeys(token for token in tokens if token))
     vocabulary = {
         token: index
         for index, token in enumerate([*specials, *sorted(pre_tokenizers.ByteLevel.alphabet())])
@@ -214,10 +216,10 @@ def build_tiny_model(folder: Path, config: dict[str, Any]) -> Path:
 
         tokenizer.chat_template = qwen3_instruct_2507_chat_template
     set_seed(0)
-    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
-    rest = {"num_key_value_heads": 2, "max_position_embeddings": 4096, "tie_word_embeddings": True}
+    token_ids = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    sizes = {"num_key_value_heads": 2, "max_position_embeddings": 4096, "tie_word_embeddings": True}
     Qwen2ForCausalLM(
-        Qwen2Config(vocab_size=len(tokenizer), **_SIZES, **rest, **ends)
+        Qwen2Config(vocab_size=len(tokenizer), **_SIZES, **sizes, **token_ids)
     ).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

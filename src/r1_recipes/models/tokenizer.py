@@ -226,8 +226,8 @@ def train_template(tokenizer: PreTrainedTokenizerBase) -> None:
 def generation_prompt(tokenizer: PreTrainedTokenizerBase) -> str:
     """Return the text that the chat template adds to open the assistant's turn."""
     messages = [{"role": "user", "content": "?"}]
-    whole = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    return str(whole).removeprefix(str(tokenizer.apply_chat_template(messages, tokenize=False)))
+    opened = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    return str(opened).removeprefix(str(tokenizer.apply_chat_template(messages, tokenize=False)))
 
 
 def _check_generation_prompt(
@@ -310,7 +310,7 @@ def check_target(
         prompt = tokenizer.apply_chat_template(
             row["prompt"], add_generation_prompt=True, return_dict=True
         )["input_ids"]
-        whole = tokenizer.apply_chat_template(messages, return_dict=True)["input_ids"]
+        full_ids = tokenizer.apply_chat_template(messages, return_dict=True)["input_ids"]
     except TemplateError as error:
         if not taught:
             return
@@ -324,9 +324,9 @@ def check_target(
             f"{where} cuts the reasoning out of the assistant's turn, so training would not see "
             f"it. Fix: another chat_template"
         )
-    if masked and prompt != whole[: len(prompt)]:
+    if masked and prompt != full_ids[: len(prompt)]:
         same = 0
-        while same < len(whole) and prompt[same] == whole[same]:
+        while same < len(full_ids) and prompt[same] == full_ids[same]:
             same += 1
         raise RecipeError(
             f"{where} ends a prompt in {tokenizer.decode(prompt[same:])!r}, but writes other "

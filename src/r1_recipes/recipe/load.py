@@ -245,8 +245,8 @@ def _parser(types_: tuple[type, ...], reward_fields: Fields, path: Path) -> tupl
     """Return the parser of all keys, and what it knows about each."""
     from trl import TrlParser
 
-    taken = {f.name for part in types_ for f in dataclasses.fields(part)}
-    for name in sorted(taken & reward_fields.keys()):
+    trainer_keys = {f.name for part in types_ for f in dataclasses.fields(part)}
+    for name in sorted(trainer_keys & reward_fields.keys()):
         raise RecipeError(
             f"{path}: reward_funcs: parameter {name!r} of a reward is a key of the trainer "
             f"too. Fix: rename the parameter"
@@ -257,7 +257,7 @@ def _parser(types_: tuple[type, ...], reward_fields: Fields, path: Path) -> tupl
         [
             (name, _field_type(f) | None, field(default=None))
             for name, f in (reward_parameters(REWARDS) | reward_fields).items()
-            if name not in taken
+            if name not in trainer_keys
         ],
     )
     parts = [*types_, parameters]
@@ -358,17 +358,17 @@ def _follow_machine(recipe: Recipe, settings: Settings) -> Settings:
         "vllm_mode": "colocate",
     }
     current |= {key: value for key, value in settings.items() if value is not None}
-    wanted = {"use_vllm": False} if current["vllm_mode"] == "colocate" else {}
+    required = {"use_vllm": False} if current["vllm_mode"] == "colocate" else {}
     if not use_cpu:  # with use_cpu: true, the recipe chooses the precision for a CPU
-        wanted |= {"use_cpu": True, "bf16": False, "fp16": False, "tf32": False}
+        required |= {"use_cpu": True, "bf16": False, "fp16": False, "tf32": False}
     before = {
         key: current[key]
-        for key in wanted
-        if key in current and key not in recipe.typed and current[key] != wanted[key]
+        for key in required
+        if key in current and key not in recipe.typed and current[key] != required[key]
     }
     if not before:
         return {}
-    changes = {key: wanted[key] for key in before}
+    changes = {key: required[key] for key in before}
     why = "use_cpu is true" if use_cpu else "no accelerator is visible"
     recipe.warnings.append(
         f"{recipe.path}: {why}, so the run uses {_yaml_line(changes)} instead of "

@@ -80,15 +80,16 @@ def check_place(recipe: Recipe, output_dir: Path) -> None:
         )
     if output_dir.exists() and not output_dir.is_dir():
         raise RecipeError(f"{where} is a file. {fix}")
-    folder, here = output_dir.resolve(), Path.cwd().resolve()
-    taken = {
+    folder = output_dir.resolve()
+    working_directory = Path.cwd().resolve()
+    protected = {
         Path.home().resolve(): "your home folder",
         recipe.path.parent.resolve(): "the folder of the recipe",
-        here: "the working directory",
+        working_directory: "the working directory",
     }
-    if folder in (*taken, *here.parents) or (folder / ".git").exists():
+    if folder in (*protected, *working_directory.parents) or (folder / ".git").exists():
         raise RecipeError(
-            f"{where} is {taken.get(folder, 'a folder with other files')}, which a run would "
+            f"{where} is {protected.get(folder, 'a folder with other files')}, which a run would "
             f"fill with its files. {fix}"
         )
 

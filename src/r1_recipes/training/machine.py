@@ -126,13 +126,15 @@ def check_processes(recipe: Recipe) -> None:
 
     Each would train alone and overwrite the same folder.
     """
-    started, seen = processes.world_size(), recipe.training.world_size
+    started = processes.world_size()
+    connected = recipe.training.world_size
     # The launchers in launch/ and slurm/ set this variable.
     expected = int(os.environ.get("R1_RECIPES_PROCESSES", started))
-    if not expected == started == seen:
+    if not expected == started == connected:
         raise RecipeError(
             f"{recipe.path}: expected {expected} processes, but {started} started and this one "
-            f"sees {seen}. Fix: use a multi-process accelerate config (ddp, zero2, zero3, fsdp2); "
+            f"sees {connected}. Fix: use a multi-process accelerate config (ddp, zero2, zero3, "
+            "fsdp2); "
             "on CPUs use torchrun --nproc-per-node N with use_cpu: true"
         )
 

@@ -144,7 +144,8 @@ def trainer_arguments(
     """Return the keyword arguments that all TRL trainers take."""
     from r1_recipes.training.callbacks import callbacks  # heavy
 
-    recipe, pictures = run.recipe, "image" in rows.train.column_names
+    recipe = run.recipe
+    pictures = "image" in rows.train.column_names
     if namespace_value(recipe, "use_vllm"):
         check_room(f"{recipe.path}:", fit_engine(recipe, dimensions(recipe), pictures=pictures))
     return {
@@ -180,8 +181,8 @@ def train(run: Run, trainer: Trainer) -> None:
                 "--resume_from_checkpoint true)"
             )
         raise RecipeError(
-            f"{error}: stopped after step {trainer.state.global_step}. Fix: correct the problem. "
-            f"Then the same command {again}"
+            f"{error}. Training stopped after step {trainer.state.global_step}. After the fix, the "
+            f"same command {again}"
         ) from error
     step = trainer.state.global_step
     if run.stop_requested and step < trainer.state.max_steps:

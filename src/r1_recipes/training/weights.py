@@ -251,8 +251,13 @@ def _write_card(
     write(*arguments, **options)
     if not trainer.is_world_process_zero():
         return
-    output_dir, named = Path(trainer.args.output_dir), str(recipe.settings["model_name_or_path"])
-    base = "a local checkpoint" if Path(named).expanduser().exists() else f"`{masked(named)}`"
+    output_dir = Path(trainer.args.output_dir)
+    model_name = str(recipe.settings["model_name_or_path"])
+    base = (
+        "a local checkpoint"
+        if Path(model_name).expanduser().exists()
+        else f"`{masked(model_name)}`"
+    )
     text = (output_dir / "README.md").read_text(encoding="utf-8")
     _, added = unwrap(trainer.processing_class.chat_template)
     text = text.replace("[None](https://huggingface.co/None)", base).replace(

@@ -108,7 +108,8 @@ def test_evaluation_of_a_model_that_cannot_be_read_is_one_line(
 def test_a_home_that_cannot_be_written_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(extras.installed()["model"], "embedded:SmolLM2-135M-Instruct", denied)
     with pytest.raises(
-        RecipeError, match=r"embedded:.*cannot be written: Permission denied .*Fix: XDG_CACHE_HOME="
+        RecipeError,
+        match=r"embedded:.*cannot be written to the cache: Permission denied .*Fix: XDG_CACHE_HOME=",
     ):
         model_path("embedded:SmolLM2-135M-Instruct", "huggingface")
 

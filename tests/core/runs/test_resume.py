@@ -171,7 +171,7 @@ def test_accepted_changes_are_logged(
     run = stopped(loaded(path), tmp_path / "run")
     assert go_on(loaded(path, f"--{key}", value), run) == run / "checkpoint-2"
     (line,) = caplog.messages
-    assert line.startswith(f"{key} was ") and "follow" in line
+    assert line.startswith(f"{key} was ") and "use the new value" in line
 
 
 def test_writing_out_a_default_is_not_a_change(

@@ -85,7 +85,7 @@ def test_a_reward_that_fails_is_named_and_its_last_step_is_saved(
     line = refused(path, capsys)
     place = rf"\({re.escape(__file__)}:\d+\)"
     assert re.search(
-        rf"reward '{OWN}:{name}' fails: KeyError: 'gold' {place}.*after step 3;.*goes on "
+        rf"reward '{OWN}:{name}' fails: KeyError: 'gold' {place}.*after step 3\..*resumes "
         rf"from there",
         line,
     ), line
@@ -112,11 +112,11 @@ def test_a_reward_that_fails_in_the_evaluation_or_before_the_first_step(
         "max_steps": 4,
     }
     at[1] = _fail  # in the evaluation after step 1
-    assert "after step 1;" in refused(write_recipe("grpo", **halves, **changes), capsys)
+    assert "after step 1." in refused(write_recipe("grpo", **halves, **changes), capsys)
     assert (tmp_path / "run" / "checkpoint-1").is_dir()
     at[0] = at.pop(1)
     path = write_recipe("grpo", **changes, output_dir=str(tmp_path / "first"))
-    assert re.search("after step 0; .*starts again", refused(path, capsys))
+    assert re.search(r"after step 0\. .*starts again", refused(path, capsys))
     assert not list((tmp_path / "first").glob("checkpoint-*"))
 
 

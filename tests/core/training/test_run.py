@@ -405,7 +405,7 @@ def test_a_named_checkpoint_is_where_a_free_folder_starts(
     zeros("model.safetensors")(last)
     with pytest.raises(
         RecipeError,
-        match=r"resume_from_checkpoint: \S+checkpoint-4: model.safetensors is not .* Fix: leave",
+        match=r"resume_from_checkpoint: \S+checkpoint-4: model.safetensors differs .* Fix: remove the key",
     ):
         checkpoints.resume_point(named, tmp_path / "none")
 
@@ -553,7 +553,7 @@ def test_a_tracker_that_is_not_installed(
 ) -> None:
     pretend_installed(monkeypatch, absent=(tracker,))
     fix = (
-        "docs/report.md, Trackers"
+        "see docs/report.md, Trackers"
         if tracker == "swanlab"
         else rf"pip install -c constraints.txt -e '.\[{tracker}\]'"
     )

@@ -755,7 +755,10 @@ def test_going_on_says_what_has_changed_and_refuses_another_batch(
             )
         ]
     )
-    assert "learning_rate was 0.01 in this run and is 0.3 now" in log_lines(run)
+    change = (
+        "learning_rate was 0.01 in this run and is 0.3 now. The remaining steps use the new value"
+    )
+    assert change in log_lines(run)
     assert [entry["step"] for entry in metrics(run) if "loss" in entry] == [1, 2, 3, 4]
 
 

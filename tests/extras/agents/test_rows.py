@@ -185,7 +185,7 @@ def test_an_environment_without_a_reward_needs_get_reward(rows, monkeypatch):
     monkeypatch.setattr(sys.modules["game_of_rows"], "Unpaid", Unpaid, raising=False)
     with pytest.raises(
         RecipeError,
-        match=r"reward_funcs: missing; give environment Unpaid a "
+        match=r"reward_funcs: missing\. Fix: give environment Unpaid a "
         r"method get_reward\(self\), or name",
     ):
         rows(

@@ -1091,7 +1091,7 @@ def test_brief_prints_only_verdicts(recipe, silent_model, capsys):
     "argv, message",
     [
         (["nowhere.yaml"], "no such recipe file"),
-        (["RECIPE", "--max_completion_lenght", "3"], "Did you mean max_completion_length?"),
+        (["RECIPE", "--max_completion_lenght", "3"], "Did you mean max_completion_length"),
         (["RECIPE", "--reward_funcs", "acuracy"], "Did you mean 'accuracy'"),
     ],
 )
@@ -1107,7 +1107,7 @@ def test_needs_that_are_not_met(recipe, tmp_path):
     (run / "checkpoint-2").mkdir(parents=True)
     report = check(recipe(report_to="trackio"))
     errors = found(report, "error")
-    assert "no run.json" in errors["recipe.output_dir"]
+    assert "without run.json" in errors["recipe.output_dir"]
     assert ("recipe.tracker" in errors) == (importlib.util.find_spec("trackio") is None)
 
 
