@@ -658,8 +658,7 @@ def test_a_judge_that_sees_the_gold(judge: Callable[..., tuple[ModelReward, Chat
         ({"a": {"model": "m", "scop": "full"}}, "reward_models: a: unknown key 'scop'.*'scope'"),
         (
             {"a": {"model": ""}},
-            "reward_models: a: model: must be .*"
-            "'openai:NAME' .* got ''",
+            "reward_models: a: model: must be .*'openai:NAME' .* got ''",
         ),
         ({"a": {"model": "openai:"}}, "reward_models: a: model: must be"),
         (

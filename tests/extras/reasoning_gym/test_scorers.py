@@ -305,7 +305,7 @@ def test_a_task_that_is_not_used_is_not_generated():
     from r1_recipes.extras.reasoning_gym.rows import reasoning_gym_rows
 
     with pytest.raises(
-        RecipeError, match="dataset_name: reasoning-gym's task 'puzzle24': its scorer runs texts"
+        RecipeError, match="dataset_name: reasoning-gym's task 'puzzle24': its scorer runs text"
     ):
         reasoning_gym_rows("puzzle24", "train", {})
 
