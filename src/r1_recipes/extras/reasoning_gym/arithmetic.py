@@ -11,7 +11,7 @@ from r1_recipes.extras.reasoning_gym.mapper import ReasoningGym
 
 @register_mapper("arithmetic")
 class Arithmetic(ReasoningGym):
-    """chain_sum and basic_arithmetic of reasoning-gym with reasoning, for a cold start.
+    """Rows of chain_sum and basic_arithmetic of reasoning-gym with reasoning, for a cold start.
 
     A share of the rows has the operations of the expression, one per line. The others answer with
     an estimate, which is usually wrong. A cold start on both teaches the format of an answer, and
