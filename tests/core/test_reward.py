@@ -130,7 +130,7 @@ def test_keys_for_questions_are_named(recipe: Callable[..., str]) -> None:
         ({"use_peft": True}, r"use_peft: must be false, got true: .* Fix: unfrozen_parameters"),
         (
             {"mapper": "prompt_solution", "solution_column": "scores"},
-            "dropped: no pair of a chosen and a rejected turn",
+            "dropped: no pair of a chosen and a rejected message",
         ),
         ({"reward_funcs": ["accuracy"]}, "unknown key 'reward_funcs' for reward"),
     ],
@@ -151,7 +151,7 @@ def test_other_commands_say_what_pairs_are_for(
     with pytest.raises(SystemExit):
         sft.main([path])
     assert (
-        "12 dropped: a preference pair, which python -m r1_recipes.reward takes"
+        "12 dropped: a preference pair. Fix: train on it with python -m r1_recipes.reward"
         in capsys.readouterr().err
     )
     with pytest.raises(SystemExit) as ended:

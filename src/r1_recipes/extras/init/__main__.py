@@ -1,4 +1,4 @@
-"""``r1-recipes init my_data.csv``: write a recipe for your rows and a test of its reward.
+"""``r1-recipes init my_data.csv``: Write a recipe for your rows and a test of its reward.
 
 Nothing is overwritten.
 """
