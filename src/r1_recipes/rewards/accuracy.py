@@ -99,7 +99,7 @@ def correctness(
     why an answer scored 0.
     """
     scorers = (None,) * len(completions) if scorer is None else tuple(scorer)
-    golds = (
+    solutions = (
         (None,) * len(completions)
         if solution is None and scorer and all(scorer)
         else tuple(reward.golds(solution, columns))
@@ -111,7 +111,7 @@ def correctness(
     )
     settings = (reward.number_locale, reward.precision, questions)
     answers, verdicts = _correctness(
-        reward.response_format, tuple(completion_texts(completions)), golds, scorers, settings
+        reward.response_format, tuple(completion_texts(completions)), solutions, scorers, settings
     )
     if verification.STATS.seconds > before.seconds:
         for name in ("timeouts", "seconds", "cache_hits"):
@@ -122,7 +122,7 @@ def correctness(
     log_extra("refused", [str(verdict.refusal or "") for verdict in verdicts])
     # Selection keeps rows without a verdict, so running out of time must count as wrong there.
     selects = columns.get("trainer_state", True) is None
-    keys = list(zip(golds, scorers, strict=True))
+    keys = list(zip(solutions, scorers, strict=True))
     found_wrong = {
         key for key, verdict in zip(keys, verdicts, strict=True) if verdict.right is False
     }
@@ -139,7 +139,7 @@ def correctness(
 def _correctness(
     fmt: ResponseFormat,
     texts: tuple[str, ...],
-    golds: tuple[str | None, ...],
+    solutions: tuple[str | None, ...],
     scorers: tuple[str | None, ...],
     settings: tuple[str, int, tuple[str, ...] | None],
 ) -> tuple[Sequence[str | None], Sequence[Verdict]]:
@@ -147,7 +147,7 @@ def _correctness(
         zip(*(_answer(fmt, text) for text in texts), strict=True) if texts else ((), ())
     )
     verdicts = verification.judge(
-        [None if spec else gold for spec, gold in zip(scorers, golds, strict=True)],
+        [None if spec else solution for spec, solution in zip(scorers, solutions, strict=True)],
         answers,
         *settings,
     )

@@ -174,21 +174,21 @@ def right_answer(solution: Any) -> str | None:
     return last_boxed(text) or text.rpartition("####")[2].strip() or None
 
 
-def several_golds(questions: Iterable[str], golds: Iterable[Any]) -> str:
+def conflicting_solutions(questions: Iterable[str], solutions: Iterable[Any]) -> str:
     """Return a sentence about questions with several different reference answers, or ""."""
     first: dict[str, str | None] = {}
     conflicts: dict[str, str] = {}
-    for question, gold in zip(questions, map(right_answer, golds), strict=True):
-        known = first.setdefault(question, gold)
+    for question, solution in zip(questions, map(right_answer, solutions), strict=True):
+        known = first.setdefault(question, solution)
         if (
             known
-            and gold
-            and known != gold
+            and solution
+            and known != solution
             and (read := read_gold(known))
-            and not settle(read, read_answer(gold, read))
+            and not settle(read, read_answer(solution, read))
         ):
             conflicts.setdefault(
-                question, f"{clip(question, 120)!r} has {known!r:.80} and {gold!r:.80}"
+                question, f"{clip(question, 120)!r} has {known!r:.80} and {solution!r:.80}"
             )
     return (
         f"{len(conflicts)} of {len(first)} questions have several reference answers: "

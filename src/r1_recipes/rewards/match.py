@@ -76,23 +76,27 @@ def choice(text: str) -> tuple[str, list[str]] | None:
 _QUESTION_OR_FACTORIAL = re.compile(r"[?？]|\d\s*!|!\s*\d")
 
 
-def _same_words(answer: str | None, gold: str) -> bool:
+def _same_words(answer: str | None, solution: str) -> bool:
     """Return whether a candidate of the answer has the same words as the reference answer."""
-    if answer and _QUESTION_OR_FACTORIAL.search(answer) and not _QUESTION_OR_FACTORIAL.search(gold):
+    if (
+        answer
+        and _QUESTION_OR_FACTORIAL.search(answer)
+        and not _QUESTION_OR_FACTORIAL.search(solution)
+    ):
         return False
     return (
         answer is not None
         and len(answer) <= _MAX_CHARS
-        and words(gold) in map(words, candidates(answer))
+        and words(solution) in map(words, candidates(answer))
     )
 
 
-def _same_choice(answer: str | None, gold: str) -> bool:
+def _same_choice(answer: str | None, solution: str) -> bool:
     """Return whether the answer is the letter of the reference answer, without different words.
 
     ``E. coli`` is not ``E. histolytica``.
     """
-    reference = choice(gold)
+    reference = choice(solution)
     if reference is None or answer is None or len(answer) > _MAX_CHARS:
         return False
     letter, text = reference
@@ -102,11 +106,11 @@ def _same_choice(answer: str | None, gold: str) -> bool:
     )
 
 
-def _other_unit(answer: str | None, gold: str) -> bool:
+def _other_unit(answer: str | None, solution: str) -> bool:
     """Return whether the answer has words, but not every unit of the reference answer."""
     if answer is None:  # The format `boxed` may find an answer in the whole text.
         return False
-    texts = (unicodedata.normalize("NFKC", text) for text in (gold, candidates(answer)[-1]))
+    texts = (unicodedata.normalize("NFKC", text) for text in (solution, candidates(answer)[-1]))
     reference_units, answer_units = (
         set(re.findall(r"[^\W\d_]+|%", re.sub(r"\\[a-zA-Z]+", " ", text).casefold()))
         for text in texts
@@ -192,22 +196,22 @@ class AnswerMatchReward(MathReward, AnswerReward):
         log_metric: Log = ignore,
         **columns: Any,
     ) -> Values:
-        golds = [(gold or "").strip() for gold in self.golds(solution, columns)]
+        solutions = [(text or "").strip() for text in self.golds(solution, columns)]
         answers = [self.answer(text) for text in completion_texts(completions)]
         _, verdicts = correctness(
             self,
             completions,
-            golds,
+            solutions,
             prompts=prompts or None,
             trainer_state=columns.get("trainer_state", True),
         )
         matched_by = [
-            _rule(answer, gold, verdict.right)
-            for answer, gold, verdict in zip(answers, golds, verdicts, strict=True)
+            _rule(answer, text, verdict.right)
+            for answer, text, verdict in zip(answers, solutions, verdicts, strict=True)
         ]
         scores: Values = [
-            float(rule != "") if words(gold) else None
-            for rule, gold in zip(matched_by, golds, strict=True)
+            float(rule != "") if words(text) else None
+            for rule, text in zip(matched_by, solutions, strict=True)
         ]
         for row, verdict in enumerate(verdicts):
             if verdict == Verdict(None, Refusal.HURRIED) and not matched_by[row]:
@@ -216,14 +220,14 @@ class AnswerMatchReward(MathReward, AnswerReward):
             for_judge = {
                 row: answer[:_MAX_CHARS]
                 for row, answer in enumerate(answers)
-                if answer and words(golds[row]) and not matched_by[row]
+                if answer and words(solutions[row]) and not matched_by[row]
             }
             questions = {row: last_user_text(prompts[row]) if prompts else "" for row in for_judge}
             judges = extras.needed("judges", "match_judge")
             slots = [
                 {
                     "question": questions[row],
-                    "solution": golds[row],
+                    "solution": solutions[row],
                     "answer": judges.as_text(answer),
                 }
                 for row, answer in for_judge.items()
@@ -248,11 +252,13 @@ class AnswerMatchReward(MathReward, AnswerReward):
         return scores
 
 
-def _rule(answer: str | None, gold: str, equal: bool | None) -> str:
+def _rule(answer: str | None, solution: str, equal: bool | None) -> str:
     """Return the rule that accepts the answer, or "". ``equal`` is the verdict of mathematics."""
-    if _same_choice(answer, gold):
+    if _same_choice(answer, solution):
         return "choice"
     # Words alone would ignore brackets and signs of mathematics: [1,2] is not (1,2).
-    if re.search(r"[^\W\d_]{2,}", re.sub(r"\\[a-zA-Z]+", " ", gold)) and _same_words(answer, gold):
+    if re.search(r"[^\W\d_]{2,}", re.sub(r"\\[a-zA-Z]+", " ", solution)) and _same_words(
+        answer, solution
+    ):
         return "words"
-    return "mathematics" if equal and not _other_unit(answer, gold) else ""
+    return "mathematics" if equal and not _other_unit(answer, solution) else ""

@@ -141,27 +141,27 @@ def test_gsm8k_takes_what_follows_the_last_mark():
                         }
                     ),
                 },
-                "'4 / (2 - 2)' is not written out: not an expression with a value",
+                "'4 / (2 - 2)' has no steps: not an expression with a value",
             ),
             (
                 "countdown",
                 {"nums": [7, 4], "target": None},
-                "columns 'nums' and 'target' hold no whole numbers from 0 and a whole target",
+                "columns 'nums' and 'target' must hold whole numbers, with 'nums' 0 or more",
             ),
             (
                 "countdown",
                 {"nums": None, "target": 3},
-                "columns 'nums' and 'target' hold no whole numbers from 0 and a whole target",
+                "columns 'nums' and 'target' must hold whole numbers, with 'nums' 0 or more",
             ),
             (
                 "countdown",
                 {"nums": [7, -4], "target": 3},
-                "columns 'nums' and 'target' hold no whole numbers from 0 and a whole target",
+                "columns 'nums' and 'target' must hold whole numbers, with 'nums' 0 or more",
             ),
             (
                 "countdown",
                 {"nums": [7, 4], "target": 11, "expression": "7 - 4"},
-                "column 'expression' does not make the target out of 'nums'",
+                "column 'expression' does not make the target from 'nums'",
             ),
             ("verl", {**VERL_ROW, "data_source": None}, "column 'data_source' is empty"),
             ("verl", {**VERL_ROW, "prompt": []}, "column 'prompt' is empty"),

@@ -334,7 +334,12 @@ def test_countdown_splits_share_no_puzzle_and_every_puzzle_is_solved():
 @pytest.mark.parametrize(
     ("name", "split", "config", "parts"),
     [
-        ("countdown:", "train", countdown_config(), ["from 2 to 6, such as countdown:3-4"]),
+        (
+            "countdown:",
+            "train",
+            countdown_config(),
+            ["from 2 to 6. Fix: for example countdown:3-4"],
+        ),
         ("countdown:1-3", "train", countdown_config(), ["countdown:1-3", "from 2 to 6"]),
         ("countdown:4-3", "train", countdown_config(), ["from 2 to 6"]),
         ("countdown:3-7", "train", countdown_config(), ["from 2 to 6"]),

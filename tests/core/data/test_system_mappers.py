@@ -313,14 +313,14 @@ def test_the_gold_of_a_picture_loses_its_wrapping(solution, gold):
     ("image", "reason"),
     [
         (None, "column 'image' is empty"),
-        ("a path", "column 'image' is no picture"),
-        ({"bytes": None, "path": "x.png"}, "column 'image' is no picture"),
+        ("a path", "column 'image' is not a picture"),
+        ({"bytes": None, "path": "x.png"}, "column 'image' is not a picture"),
         ({"bytes": b"not a picture", "path": None}, "the picture in column 'image' cannot be read"),
         (
             {"bytes": png(picture(64, 64))[:60], "path": None},
             "the picture in column 'image' cannot be read",
         ),
-        (picture(801, 4), "the picture in column 'image' is over 200 times as long as wide"),
+        (picture(801, 4), "the picture in column 'image' is more than 200 times as long as wide"),
     ],
 )
 @needs("images")

@@ -251,7 +251,7 @@ def test_ours_can_be_unset_from_the_command_line(write):
 
 def test_a_recipe_sets_no_environment_variable(write, monkeypatch):
     monkeypatch.delenv("LD_PRELOAD", raising=False)
-    said = fails([write("env: {LD_PRELOAD: canary}\n")], "env: a recipe sets no variables")
+    said = fails([write("env: {LD_PRELOAD: canary}\n")], "env: a recipe cannot set")
     assert "canary" not in said and "LD_PRELOAD" not in os.environ
 
 
@@ -740,7 +740,7 @@ def test_the_keys_of_a_single_reward_model_say_what_to_write(write, key):
     for extra, *words in ((f"{key}: full\n",), ("", f"--{key}", "full")):
         fails(
             [write(extra), *words],
-            f"{key}: must stand in an entry of reward_models",
+            f"{key}: must be in an entry of reward_models",
             "Fix: reward_models: {NAME: {model: …,",
             "NAME in reward_funcs",
         )
@@ -893,7 +893,7 @@ def test_a_renamed_key_is_read_as_today_s_with_one_warning(write, old):
     assert new in recipe.settings and old not in recipe.settings
     fails(
         [write(f"{old}: {value}\n{new}: {value}\n", base)],
-        f"{old} is today's {new}, and both are set",
+        f"{old} is the old name of {new}, and both are set",
         method=method,
     )
 
@@ -905,7 +905,7 @@ def test_an_obsolete_key_is_dropped_with_one_warning(write, old):
         recipe = load_recipe([write(f"{old}: true\n{OURS}", base)], method)
         today, ignored = recipe.warnings
         assert (
-            "read with today's defaults" in today
+            "read with the current defaults" in today
             and f"{old} is ignored: {OBSOLETE[old]}" in ignored
         )
         assert old not in recipe.settings

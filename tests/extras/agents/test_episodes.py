@@ -102,7 +102,7 @@ def test_an_episode_over_its_tokens_is_cut_and_has_no_answer():
     assert (episode.text, episode.finish_reason, episode.tokens) == ("", "length", 101)
 
 
-def test_an_environment_is_played_and_pays():
+def test_an_environment_is_played_and_scores():
     script = [call("guess", number=4), call("guess", number=6), say("It was 6.")]
     done, _ = play(
         script, tools=(), environment="guess_number", rows=({"number": 6}, {"number": 9})

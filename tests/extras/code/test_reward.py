@@ -335,7 +335,7 @@ class TestScores:
             completions=[answer(DOUBLE)] * 2, verification_info=[DOUBLING, both]
         ) == [0.0, 1.0]
 
-    def test_binary_pays_from_99_percent(self, box):
+    def test_binary_scores_1_from_99_percent(self, box):
         def one_wrong(total: int) -> dict[str, Any]:
             return info(("0\n", "1\n"), *((f"{n}\n", f"{2 * n}\n") for n in range(1, total)))
 
@@ -378,7 +378,7 @@ class TestScores:
         ):
             build()(completions=["x"], solution=["y"], trainer_state=None)
 
-    def test_the_cause_is_told(self, box):
+    def test_the_cause_is_reported(self, box):
         box.table["late"] = lambda stdin: Outcome("timeout")
         box.table["loud"] = lambda stdin: Outcome("output")
         box.table["bad"] = lambda stdin: Outcome("error", b"", "NameError")
@@ -586,7 +586,7 @@ CHEATS = {
 
 class TestCheating:
     @pytest.mark.parametrize("code", CHEATS.values(), ids=CHEATS)
-    def test_does_not_pay(self, bwrap, code):
+    def test_scores_0(self, bwrap, code):
         # What is expected is in no program's reach, so none prints it; ``passed`` looks for it
         # alone on its line.
         secret = info(("", "a-long-and-secret-word"), ("", "another-secret-word"))
@@ -604,7 +604,7 @@ class TestCheating:
         assert outcome.status == "ok" and len(outcome.output) > 10_000
         assert case.expected.encode() not in outcome.output
 
-    def test_an_honest_one_is_paid(self, bwrap):
+    def test_an_honest_program_scores(self, bwrap):
         reward = build(code_timeout=20)
         texts = [
             answer(DOUBLE),

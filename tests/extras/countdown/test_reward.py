@@ -39,7 +39,7 @@ def scored(*completions, puzzle=PUZZLE, **params):
     )
 
 
-def test_pay():
+def test_scores():
     texts = [
         think("7*4 + 3"),
         think("7*4\n+ 3\n= 31"),

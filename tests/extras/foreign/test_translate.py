@@ -16,7 +16,7 @@ from r1_recipes.extras.foreign.translate import (
     REFUSED_REWARDS,
     RENAMED,
     RESHAPED,
-    defaults_then,
+    older_defaults,
     translate,
 )
 from r1_recipes.recipe.checks import check_batch
@@ -214,8 +214,7 @@ def test_each_key_of_a_file_is_carried_over_or_named(name, method, then):
         ({"dataset_mixer": {"a": 1}, "dataset_splits": 3}, "one split with 'train' in its name"),
         (
             {"dataset_mixer": {"a": 1.0}, "dataset_name": "b"},
-            "f: dataset_mixer is today's dataset_name, and both are set. Fix: keep "
-            "dataset_name alone",
+            "f: dataset_mixer is the old name of dataset_name, and both are set",
         ),
         (
             {
@@ -227,15 +226,15 @@ def test_each_key_of_a_file_is_carried_over_or_named(name, method, then):
         ),
         (
             {"dataset_mixer": {"a": 1}, "dataset_configs": ["x", "y"]},
-            "a list of one, or of one for each set, got {'a': 1}; ['x', 'y']",
+            "a list with one entry, or with one entry per data set, got {'a': 1}; ['x', 'y']",
         ),
         (
             {"tokenizer_name_or_path": "a"},
-            "f: tokenizer_name_or_path: the tokenizer is the model's own. Fix: save that one",
+            "f: tokenizer_name_or_path: the tokenizer of the model is used. Fix: save",
         ),
         (
             {"reward_funcs": ["ioi_code"]},
-            "f: reward_funcs: ioi_code needs the graders of IOI, not here. Fix: code, "
+            "f: reward_funcs: ioi_code needs the graders of IOI, which is not included. Fix: code, "
             "binary_code or my_module:ioi_code",
         ),
     ],
@@ -378,7 +377,7 @@ def test_a_file_trains_with_the_defaults_of_its_time_and_names_them(
     assert {key: getattr(value, "value", value) for key, value in found.items()} == then
     [line] = [warning for warning in recipe.warnings if "read as a file for" in warning]
     assert line.startswith(f"{path}: read as a file for {name}") and line.endswith(
-        "; a key in the file or on the command line wins"
+        "; a key in the file or on the command line takes precedence"
     )
     listed = yaml.safe_load("{" + re.search(r"\): (.*); a key", line)[1] + "}")
     assert listed.items() <= recipe.settings.items() and not listed.keys() & keys.keys()
@@ -394,20 +393,20 @@ def test_a_file_trains_with_the_defaults_of_its_time_and_names_them(
                 assert str(value) == str(getattr(getattr(today, part), key)), key
 
 
-def test_a_prompt_of_theirs_decides_which_shape_is_paid():
+def test_a_prompt_of_theirs_decides_which_format_is_rewarded():
     rewards = {**OLDER, "reward_funcs": ["accuracy", "format"]}
-    then = defaults_then(rewards | {"system_prompt": SIMPLE_RL}, {}, "grpo", "f", warnings := [])
+    then = older_defaults(rewards | {"system_prompt": SIMPLE_RL}, {}, "grpo", "f", warnings := [])
     assert (
         then["response_format"] == "think_prose" and "response_format: think_prose" in warnings[-1]
     )
-    assert any("format pays for think_prose" in warning for warning in warnings)
+    assert any("format rewards think_prose" in warning for warning in warnings)
     assert any(
-        "accuracy and code read what follows </think> alone" in warning for warning in warnings
+        "accuracy and code read only the text after </think>" in warning for warning in warnings
     )
-    assert defaults_then(dict(rewards), {}, "grpo", "f", [])["response_format"] == "think_answer"
-    defaults_then(rewards, {"response_format": "boxed"}, "grpo", "f", warnings := [])
+    assert older_defaults(dict(rewards), {}, "grpo", "f", [])["response_format"] == "think_answer"
+    older_defaults(rewards, {"response_format": "boxed"}, "grpo", "f", warnings := [])
     assert not any("<answer>" in warning for warning in warnings)
-    newer = defaults_then({"vllm_device": "auto"}, {"system_prompt": ""}, "grpo", "f", [])
+    newer = older_defaults({"vllm_device": "auto"}, {"system_prompt": ""}, "grpo", "f", [])
     assert newer["loss_type"] == "bnpo" and "tag_count" in newer["reward_funcs"]
 
 
@@ -425,11 +424,10 @@ def test_seven_processes_for_fourteen_completions():
 
 def test_older_keys_beside_ours_are_said_to_be_read_with_today_s_defaults():
     warnings: list[str] = []
-    assert defaults_then({**OLDER, "response_format": "boxed"}, {}, "grpo", "f", warnings) == {}
-    assert warnings == [
-        "f: read with today's defaults: beta 0.0, loss_type dapo, …; without response_format "
-        "with those of its time"
-    ]
+    assert older_defaults({**OLDER, "response_format": "boxed"}, {}, "grpo", "f", warnings) == {}
+    (warning,) = warnings
+    assert warning.startswith("f: read with the current defaults (beta 0.0, loss_type dapo, …).")
+    assert "remove response_format" in warning
 
 
 @pytest.mark.parametrize("key", ["datasets", "env"])
@@ -477,7 +475,7 @@ def test_the_command_line_wins_over_the_defaults_of_its_time():
 def test_no_recipe_of_ours_is_taken_for_another_project_s(path):
     values = read_yaml(path)
     for method in ("grpo", "sft"):
-        assert defaults_then(values, {}, method, "f", []) == {}
+        assert older_defaults(values, {}, method, "f", []) == {}
 
 
 @pytest.mark.parametrize("method", ["grpo", "sft"])
@@ -489,7 +487,7 @@ def test_preference_training_is_trl_s_own(method, older):
         RecipeError,
         match=r"^f: beta without reward_funcs: .* Fix: trl dpo --config f \(or trl kto\)$",
     ):
-        defaults_then({"beta": 0.1, **older}, {}, method, "f", [])
+        older_defaults({"beta": 0.1, **older}, {}, method, "f", [])
 
 
 def test_lists_that_open_r1_never_read_are_ignored_and_alignment_handbook_s_are_read():
@@ -617,18 +615,20 @@ def test_open_r1_s_characters_are_said_to_be_tokens(tmp_path):
         "cosine_max_len: 120 is read as tokens; open-r1 counts characters" in warning
         for warning in warnings
     )
-    defaults_then(OLDER | {"reward_funcs": ["accuracy", "length"]}, {}, "grpo", "f", warnings := [])
-    assert any("f: length counts tokens" in warning for warning in warnings)
+    older_defaults(
+        OLDER | {"reward_funcs": ["accuracy", "length"]}, {}, "grpo", "f", warnings := []
+    )
+    assert any("length counts tokens" in warning for warning in warnings)
     said: list[str] = []
     ours = {"cosine_max_len": 120, "reward_funcs": ["cosine"], "mapper": "math"}
-    assert defaults_then(ours, {}, "grpo", "f", said) == {} and translate(ours, "f", said) == ours
+    assert older_defaults(ours, {}, "grpo", "f", said) == {} and translate(ours, "f", said) == ours
     assert said == [], "a recipe of ours counts tokens"
 
 
 def test_two_older_names_of_one_key_are_refused():
     message = (
-        "f: use_liger_loss is today's use_liger_kernel, and both are set. Fix: keep "
-        "use_liger_kernel alone"
+        "f: use_liger_loss is the old name of use_liger_kernel, and both are set. Fix: keep only "
+        "use_liger_kernel"
     )
     with pytest.raises(RecipeError, match=re.escape(message)):
         translate({"use_liger": True, "use_liger_loss": False}, "f", [])
@@ -645,7 +645,7 @@ WINTER = {
 
 
 def said_of(keys, typed=None, method="grpo"):
-    defaults_then({**keys}, typed or {}, method, "f", warnings := [])
+    older_defaults({**keys}, typed or {}, method, "f", warnings := [])
     return warnings
 
 
@@ -659,7 +659,7 @@ def said_of(keys, typed=None, method="grpo"):
     ],
 )
 def test_top_k_is_that_of_the_file_s_time(keys, top_k):
-    assert defaults_then(WINTER | keys, {}, "grpo", "f", []).get("top_k") == top_k
+    assert older_defaults(WINTER | keys, {}, "grpo", "f", []).get("top_k") == top_k
 
 
 @pytest.mark.parametrize(
@@ -702,15 +702,16 @@ def test_batches_that_counted_prompts_are_named_with_the_number_to_write(keys, t
     )
 
 
-def test_what_a_tag_reward_pays_is_named_where_it_is_another():
-    assert any("format pays for think_prose" in warning for warning in said_of(WINTER))
+def test_a_tag_reward_that_scores_another_format_is_named():
+    assert any("format rewards think_prose" in warning for warning in said_of(WINTER))
     assert not any(
-        "format pays" in warning for warning in said_of(WINTER, {"response_format": "think_answer"})
+        "format rewards" in warning
+        for warning in said_of(WINTER, {"response_format": "think_answer"})
     )
     asks = "Write <think> and <answer> tags."
     said = said_of(WINTER | {"system_prompt": asks})
-    assert not any("format pays" in warning for warning in said) and any(
-        "read the <answer> block alone" in warning for warning in said
+    assert not any("format rewards" in warning for warning in said) and any(
+        "read only the <answer> block" in warning for warning in said
     )
 
 
@@ -719,8 +720,8 @@ def test_sft_on_gsm8k_s_rows_is_refused_with_their_mapper():
     with pytest.raises(
         RecipeError, match=r"^f: dataset_name: .*openai/gsm8k.* Fix: --mapper gsm8k$"
     ):
-        defaults_then(file, {}, "sft", "f", [])
-    assert "mapper_config" not in defaults_then(file, {"mapper": "gsm8k"}, "sft", "f", [])
+        older_defaults(file, {}, "sft", "f", [])
+    assert "mapper_config" not in older_defaults(file, {"mapper": "gsm8k"}, "sft", "f", [])
 
 
 @pytest.mark.parametrize(

@@ -548,7 +548,7 @@ def test_what_the_judge_is_asked(judge: Callable[..., tuple[ModelReward, ChatStu
         ),
     ],
 )
-def test_not_finishing_does_not_pay(
+def test_unfinished_completions_get_no_advantage(
     judge: Callable[..., tuple[ModelReward, ChatStub]], replies: dict, expected: list
 ) -> None:
     reward, stub = judge(replies)

@@ -275,7 +275,7 @@ def test_no_scorer_that_judges_runs_the_answer_or_the_row(trial):
     }  # the trial would see it
 
 
-def test_none_pays_a_constant_and_each_pays_its_gold(trial):
+def test_none_rewards_a_constant_and_each_rewards_its_answer(trial):
     judged = scorers.SCORED | scorers.SAME_TEXT
     assert {task: trial[task]["wrong"][:3] for task in judged if trial[task]["wrong"]} == {}
     assert {task for task in judged if trial[task]["right"] < trial[task]["golds"]} == set()
@@ -305,7 +305,7 @@ def test_a_task_that_is_not_used_is_not_generated():
     from r1_recipes.extras.reasoning_gym.rows import reasoning_gym_rows
 
     with pytest.raises(
-        RecipeError, match="dataset_name: reasoning-gym's task 'puzzle24': its scorer runs texts"
+        RecipeError, match="dataset_name: reasoning-gym's task 'puzzle24': its scorer runs text"
     ):
         reasoning_gym_rows("puzzle24", "train", {})
 
@@ -378,7 +378,7 @@ def test_same_text_is_compared_line_by_line():
 
 
 @pytest.mark.parametrize("task", [*sorted(scorers.SAME_TEXT), "gcd"])
-def test_a_row_without_an_answer_pays_nothing(task):
+def test_a_row_without_an_answer_scores_0(task):
     for entry in ({}, {"answer": None}, {"answer": ""}, {"answer": []}):
         spec = json.dumps({"reasoning_gym": task, "entry": entry})
         assert verification.score([spec] * 4, ["", "None", "null", "0"]) == [False] * 4

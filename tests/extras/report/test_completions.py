@@ -55,7 +55,7 @@ def test_completions_are_columns_with_the_weighted_reward(tmp_path: Path) -> Non
     }
 
 
-def test_completions_of_the_evaluation_are_there_and_told_apart(tmp_path: Path) -> None:
+def test_completions_of_the_evaluation_are_there_and_marked(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", completions={1: [completion(1)], 2: [completion(2)]})
     (folder / "eval_completions").mkdir()
     (folder / "completions" / "completions_00002.parquet").rename(
@@ -100,7 +100,7 @@ def test_the_question_is_what_the_user_said_last(prompt: Any, asked: str) -> Non
     assert completions._row(0, 0, {"prompt": prompt}, {})["prompt"][1] == asked
 
 
-def test_turns_are_told_apart_and_no_text_passes_for_one() -> None:
+def test_messages_are_separated_and_no_text_can_imitate_them() -> None:
     def call(name: str, arguments: Any) -> dict[str, Any]:
         return {"type": "function", "function": {"name": name, "arguments": arguments}}
 

@@ -28,7 +28,7 @@ _ROLES = {
 _TOOL_KEYS = ("tool_calls", "tool_call_id", "name")
 _LOST_KEYS = ("tool_calls", "function_call", "reasoning_content")
 _THOUGHT = ("<|begin_of_thought|>", "<|end_of_thought|>")
-_TURNS_AS_TEXT = re.compile(
+_MESSAGES_AS_TEXT = re.compile(
     r"""\s*(?:\[\s*)?\{\s*["'](?:role|from)["']\s*:|\s*\[\s*\{\s*["'](?:content|value)["']\s*:"""
 )
 _SOLUTION = ("<|begin_of_solution|>", "<|end_of_solution|>")
@@ -77,11 +77,11 @@ class Conversations(Mapper):
         column = (
             "messages" if row.get("messages") or "conversations" not in row else "conversations"
         )
-        turns = read_turns(row.get(column), column, called=True)
+        messages = read_messages(row.get(column), column, called=True)
         if self.whole:
-            return {"turns": turns, "empty_system": self.empty_system}
+            return {"turns": messages, "empty_system": self.empty_system}
         return {
-            **read_conversation(turns, row.get("system"), keep_wrappers=self.wrappers == "keep"),
+            **read_conversation(messages, row.get("system"), keep_wrappers=self.wrappers == "keep"),
             "well_formed": self.well_formed,
         }
 
@@ -95,9 +95,9 @@ class PromptCompletion(Mapper):
     columns = ("prompt", "completion")
 
     def __call__(self, row: dict[str, Any]) -> MappedRow:
-        turns = read_turns(row["prompt"], "prompt", "user", called=True)
-        turns += read_turns(row["completion"], "completion", "assistant", called=True)
-        return {**read_conversation(turns), "well_formed": False}
+        messages = read_messages(row["prompt"], "prompt", "user", called=True)
+        messages += read_messages(row["completion"], "completion", "assistant", called=True)
+        return {**read_conversation(messages), "well_formed": False}
 
 
 def conversation_mapper(columns: Collection[str]) -> Mapper | None:
@@ -117,24 +117,30 @@ class Preference(Mapper):
     columns = ("chosen", "rejected")
 
     def __call__(self, row: dict[str, Any]) -> MappedRow:
-        prompt = read_turns(row["prompt"], "prompt", "user") if row.get("prompt") else []
+        prompt = read_messages(row["prompt"], "prompt", "user") if row.get("prompt") else []
         chosen, rejected = (
-            read_turns(row.get(column), column, "assistant") for column in self.columns
+            read_messages(row.get(column), column, "assistant") for column in self.columns
         )
         rest = [
-            [(turn["role"], turn["content"].strip()) for turn in turns if turn["role"] != "system"]
-            for turns in (prompt, chosen, rejected)
+            [
+                (message["role"], message["content"].strip())
+                for message in messages
+                if message["role"] != "system"
+            ]
+            for messages in (prompt, chosen, rejected)
         ]
         system = next(
-            (turn["content"] for turn in prompt if turn["role"] == "system"), row.get("system")
+            (message["content"] for message in prompt if message["role"] == "system"),
+            row.get("system"),
         )
-        if any(len(turns) > 1 and turns[: len(rest[0])] != rest[0] for turns in rest[1:]):
+        if any(len(messages) > 1 and messages[: len(rest[0])] != rest[0] for messages in rest[1:]):
             raise SkipRow("chosen and rejected do not start with column 'prompt'")
         chosen, rejected = (
-            turns if len(turns) > 1 else prompt + turns for turns in (chosen, rejected)
+            messages if len(messages) > 1 else prompt + messages for messages in (chosen, rejected)
         )
         pair = [
-            read_conversation(turns, system, keep_wrappers=True) for turns in (chosen, rejected)
+            read_conversation(messages, system, keep_wrappers=True)
+            for messages in (chosen, rejected)
         ]
         if pair[0]["messages"] != pair[1]["messages"] or pair[0]["response"] == pair[1]["response"]:
             raise SkipRow("chosen and rejected must be different answers to the same conversation")
@@ -173,14 +179,14 @@ class R1DistillSFT(Mapper):
     columns = ("reannotated_assistant_content", "reannotated_messages")
 
     def __call__(self, row: dict[str, Any]) -> MappedRow:
-        turns = read_turns(row.get("reannotated_messages"), "reannotated_messages")
+        messages = read_messages(row.get("reannotated_messages"), "reannotated_messages")
         return {
-            **read_conversation(turns),
+            **read_conversation(messages),
             "response": required_text(row, "reannotated_assistant_content"),
         }
 
 
-def read_turns(
+def read_messages(
     value: Any,
     column: str,
     speaker: str | None = None,
@@ -196,17 +202,17 @@ def read_turns(
         speaker: If set, any other text is a message of this role.
         called: Keep tool calls and their results.
     """
-    if isinstance(value, str) and _TURNS_AS_TEXT.match(value):
+    if isinstance(value, str) and _MESSAGES_AS_TEXT.match(value):
         try:
             value = json.loads(value)
         except ValueError:
             raise SkipRow(f"column {column!r} holds messages as text that is not JSON") from None
     if isinstance(value, str) and speaker:
         return [{"role": speaker, "content": value}]
-    return [_read_turn(turn, column, called) for turn in _turn_mappings(value, column)]
+    return [_read_message(message, column, called) for message in _message_mappings(value, column)]
 
 
-def _turn_mappings(value: Any, column: str) -> list[dict[str, Any]]:
+def _message_mappings(value: Any, column: str) -> list[dict[str, Any]]:
     """Return a column's messages as mappings with their original keys."""
     if isinstance(value, dict):
         lists = {key: items for key, items in value.items() if isinstance(items, list)}
@@ -214,18 +220,18 @@ def _turn_mappings(value: Any, column: str) -> list[dict[str, Any]]:
         value = [dict(zip(lists, items, strict=True)) for items in rows] if lists else [value]
     if value is None or value == []:
         raise SkipRow(f"column {column!r} is empty")
-    if not isinstance(value, list) or not all(isinstance(turn, dict) for turn in value):
+    if not isinstance(value, list) or not all(isinstance(message, dict) for message in value):
         raise SkipRow(f"column {column!r} is not a list of messages")
     return value
 
 
-def _read_turn(turn: dict[str, Any], column: str, called: bool) -> Message:
-    role = _read_role(turn, column)
-    extra = {key: turn[key] for key in _TOOL_KEYS if called and turn.get(key)}
-    lost = [key for key in _LOST_KEYS if turn.get(key) and key not in extra]
+def _read_message(message: dict[str, Any], column: str, called: bool) -> Message:
+    role = _read_role(message, column)
+    extra = {key: message[key] for key in _TOOL_KEYS if called and message.get(key)}
+    lost = [key for key in _LOST_KEYS if message.get(key) and key not in extra]
     if lost:
         raise SkipRow(f"a message has {' and '.join(lost)}, which would be lost")
-    content = turn.get("value") if turn.get("content") is None else turn["content"]
+    content = message.get("value") if message.get("content") is None else message["content"]
     if content is None and "tool_calls" in extra:
         content = ""
     if not isinstance(content, str):
@@ -233,8 +239,8 @@ def _read_turn(turn: dict[str, Any], column: str, called: bool) -> Message:
     return {"role": role, "content": content, **extra}
 
 
-def _read_role(turn: dict[str, Any], column: str) -> str:
-    role = turn.get("from") if turn.get("role") is None else turn["role"]
+def _read_role(message: dict[str, Any], column: str) -> str:
+    role = message.get("from") if message.get("role") is None else message["role"]
     known = _ROLES.get(role.strip().lower()) if isinstance(role, str) else None
     if known is None:
         fix = "rename the role, or store the text instead of a mapping"
@@ -248,17 +254,19 @@ def _read_role(turn: dict[str, Any], column: str) -> str:
 def last_question(row: dict[str, Any], column: str) -> str:
     """Return the question of a prompt column: its text, or its last user message."""
     value = row.get(column)
-    turns = read_turns(
+    messages = read_messages(
         value if isinstance(value, str | list | dict) else as_text(value, column), column, "user"
     )
-    question = next((turn["content"] for turn in reversed(turns) if turn["role"] == "user"), "")
+    question = next(
+        (message["content"] for message in reversed(messages) if message["role"] == "user"), ""
+    )
     if not question.strip():
         raise SkipRow(f"column {column!r} is empty")
     return question
 
 
 def read_conversation(
-    turns: list[Message],
+    messages: list[Message],
     system: Any = None,
     *,
     keep_wrappers: bool = False,
@@ -268,36 +276,42 @@ def read_conversation(
     A conversation with tool calls becomes ``turns``; any other becomes ``question``, ``response``
     and ``messages``. ``system`` is the system message if ``turns`` do not start with one.
     """
-    if turns[0]["role"] == "system":
-        system, turns = turns[0]["content"], turns[1:]
-    if not (answers := [index for index, turn in enumerate(turns) if turn["role"] == "assistant"]):
+    if messages[0]["role"] == "system":
+        system, messages = messages[0]["content"], messages[1:]
+    if not (
+        answers := [
+            index for index, message in enumerate(messages) if message["role"] == "assistant"
+        ]
+    ):
         raise SkipRow("no assistant message")
-    turns = turns[: answers[-1] + 1]
-    if any("tool_calls" in turn for turn in turns):
+    messages = messages[: answers[-1] + 1]
+    if any("tool_calls" in message for message in messages):
         return {
-            "turns": [{"role": "system", "content": system}, *turns]
+            "turns": [{"role": "system", "content": system}, *messages]
             if isinstance(system, str)
-            else turns
+            else messages
         }
-    if not all(turn["content"].strip() for turn in turns):
+    if not all(message["content"].strip() for message in messages):
         raise SkipRow("a message is empty")
-    roles = [turn["role"] for turn in turns]
-    if roles != ["user", "assistant"] * (len(turns) // 2):
+    roles = [message["role"] for message in messages]
+    if roles != ["user", "assistant"] * (len(messages) // 2):
         raise SkipRow(
             "the messages do not alternate between user and assistant"
             if "user" in roles
             else "no user message before the answer"
         )
     if not keep_wrappers:
-        turns = [{**turn, "content": _with_think_tags(turn["content"])} for turn in turns]
-    *messages, response = turns
+        messages = [
+            {**message, "content": _with_think_tags(message["content"])} for message in messages
+        ]
+    *history, response = messages
     # Drop a system message that asks for the tags: the response no longer has them.
     if isinstance(system, str) and system.strip() and (keep_wrappers or _THOUGHT[0] not in system):
-        messages.insert(0, {"role": "system", "content": system})
+        history.insert(0, {"role": "system", "content": system})
     return {
-        "question": messages[-1]["content"].strip(),
+        "question": history[-1]["content"].strip(),
         "response": response["content"],
-        "messages": messages,
+        "messages": history,
     }
 
 

@@ -91,7 +91,7 @@ class MedicalVerifiable(Mapper):
 
 @register_mapper("openthoughts")
 class OpenThoughts(Mapper):
-    """open-thoughts/OpenThoughts-114k, ``metadata``: problems with answers of DeepSeek-R1.
+    """Rows of open-thoughts/OpenThoughts-114k, ``metadata``: problems with answers of DeepSeek-R1.
 
     The reference answer is the last box of ``ground_truth_solution``, or the entire text without a
     box. It is empty for code. ``domain`` becomes the ``task``. ``domains`` are the domains to keep

@@ -14,7 +14,7 @@ from r1_recipes.data.mappers.base import (
     register_mapper,
     required_text,
 )
-from r1_recipes.data.mappers.chats import last_question, read_turns
+from r1_recipes.data.mappers.chats import last_question, read_messages
 
 # The instruction around DAPO's problems. It asks for the answer on its own line, which would
 # contradict the instruction of a response format.
@@ -24,7 +24,7 @@ _DAPO_CLOSING = "Remember to put your answer on its own line after"
 
 @register_mapper("gsm8k")
 class GSM8K(Mapper):
-    """openai/gsm8k, modelscope/gsm8k: ``question``, and ``answer`` with steps and ``#### 72``.
+    """Rows of openai/gsm8k: ``question``, and ``answer`` with steps and ``#### 72``.
 
     The ``<<…>>`` of the calculator are removed from the steps.
     """
@@ -72,10 +72,11 @@ class Math(Mapper):
 
 @register_mapper("openr1_math")
 class OpenR1Math(Mapper):
-    """open-r1/OpenR1-Math-220k: the first complete and correct generation is the response.
+    """Rows of open-r1/OpenR1-Math-220k, with the first complete and correct generation.
 
     ``correctness_math_verify`` decides what is correct, or ``correctness_llama`` where it is null.
-    A row without a correct generation has only question and reference answer, for GRPO.
+    That generation is the response. A row without one has only question and reference answer, for
+    GRPO.
     """
 
     columns = ("problem", "answer", "generations", "correctness_math_verify")
@@ -114,7 +115,7 @@ def _first_correct(row: dict[str, Any]) -> str:
 
 @register_mapper("simplerl")
 class SimpleRL(Mapper):
-    """hkust-nlp/SimpleRL-Zoo-Data: ``question`` and ``gt_answer``.
+    """Rows of hkust-nlp/SimpleRL-Zoo-Data: ``question`` and ``gt_answer``.
 
     ``prompt`` is not read, because it is already rendered with a chat template.
     """
@@ -124,7 +125,7 @@ class SimpleRL(Mapper):
 
 @register_mapper("dapo")
 class DAPO(Mapper):
-    """open-r1/DAPO-Math-17k-Processed: ``prompt`` without DAPO's instruction, and ``solution``."""
+    """Rows of open-r1/DAPO-Math-17k-Processed, with ``prompt`` without DAPO's instruction."""
 
     columns = ("prompt", "solution", "source_prompt")
     needs = ("prompt", "solution")
@@ -152,14 +153,14 @@ class Verl(Mapper):
     columns = ("data_source", "prompt", "reward_model")
 
     def __call__(self, row: dict[str, Any]) -> MappedRow:
-        turns = read_turns(row.get("prompt"), "prompt", "user")
-        if turns[-1]["role"] != "user" or not turns[-1]["content"].strip():
+        messages = read_messages(row.get("prompt"), "prompt", "user")
+        if messages[-1]["role"] != "user" or not messages[-1]["content"].strip():
             raise SkipRow("column 'prompt' does not end in a user message")
         task = required_text(row, "data_source")
         reference = _reference(row.get("reward_model"))
-        mapped: MappedRow = {"question": turns[-1]["content"], "task": task, **reference}
-        if len(turns) > 1:
-            mapped["messages"] = turns
+        mapped: MappedRow = {"question": messages[-1]["content"], "task": task, **reference}
+        if len(messages) > 1:
+            mapped["messages"] = messages
         return mapped
 
 

@@ -14,7 +14,7 @@ from r1_recipes.data.mappers.base import (
 
 @register_mapper("verifiable_code")
 class VerifiableCode(Mapper):
-    """open-r1/verifiable-coding-problems-python: a problem and its ``verification_info``.
+    """Rows of open-r1/verifiable-coding-problems-python: a problem and ``verification_info``.
 
     ``verification_info`` has the language and the test cases, for a reward that runs code. The
     decontaminated variants have the column ``problem`` instead of ``problem_statement``.

@@ -1,5 +1,6 @@
-"""Countdown puzzles: rows, mapper, checker and reward; the tool ``calculator`` is for the extra
-``agents``.
+"""Countdown puzzles: rows, mapper, checker and reward.
+
+The tool ``calculator`` needs the extra ``agents``.
 """
 
 PLUGIN = {

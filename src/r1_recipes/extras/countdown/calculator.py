@@ -1,4 +1,4 @@
-"""A pocket calculator."""
+"""A calculator as a tool."""
 
 from r1_recipes.extras.agents.registry import register_tool
 from r1_recipes.extras.countdown.puzzle import compute

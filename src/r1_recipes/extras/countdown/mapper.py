@@ -1,4 +1,4 @@
-"""A Countdown puzzle as a question, with reasoning for SFT."""
+"""Map Countdown puzzles to questions, with reasoning for SFT."""
 
 import zlib
 from typing import Any
@@ -17,12 +17,11 @@ from r1_recipes.extras.countdown.puzzle import check, read_puzzle, search, steps
 
 @register_mapper("countdown")
 class Countdown(Mapper):
-    """Jiayi-Pan/Countdown-Tasks-3to4 and the source ``countdown:``: ``nums``, ``target`` and, in
-    the latter, a solution, ``expression``.
+    """Jiayi-Pan/Countdown-Tasks-3to4 and the source ``countdown:``: ``nums`` and ``target``.
 
-    SFT's reasoning is ``steps``, the solution's operations, one per line, or ``search``: tries,
-    wrong ones rejected, up to the solution (of three numbers some hundred lines, of four many
-    more).
+    The source ``countdown:`` also has a solution, ``expression``. The reasoning for SFT is
+    ``steps``, the operations of the solution, one per line, or ``search``, all tries up to the
+    solution. A search of three numbers has about a hundred lines, one of four many more.
     """
 
     template: str = (
@@ -30,10 +29,10 @@ class Countdown(Mapper):
         "-, *, / and brackets as needed. "
         "Answer with the expression alone."
     )
-    array: bool = False  # ask for the numbers as NumPy prints an array: [44 19  5]
+    array: bool = False  # Write the numbers as NumPy prints an array: [44 19  5].
     reasoning: str = "steps"
-    # Of rows, the same ones every time, with that reasoning; the others answer a guess, usually
-    # wrong
+    # The share of rows with this reasoning, always the same rows. The others answer with a guess,
+    # which is usually wrong.
     worked_share: float = 1.0
     columns = ("nums", "target")
 
@@ -44,7 +43,7 @@ class Countdown(Mapper):
     def __call__(self, row: dict[str, Any]) -> MappedRow:
         if (puzzle := read_puzzle(row.get("nums"), row.get("target"))) is None:
             raise SkipRow(
-                "columns 'nums' and 'target' hold no whole numbers from 0 and a whole target"
+                "columns 'nums' and 'target' must hold whole numbers, with 'nums' 0 or more"
             )
         expression = optional_text(row, "expression")
         mapped: MappedRow = {
@@ -56,10 +55,10 @@ class Countdown(Mapper):
         if not expression:
             return mapped
         if not check(expression, *puzzle):
-            raise SkipRow("column 'expression' does not make the target out of 'nums'")
-        drawn = zlib.crc32(puzzle.scorer.encode())
-        if drawn >= self.worked_share * 2**32:
-            guess = _guess(list(puzzle.numbers), drawn)
+            raise SkipRow("column 'expression' does not make the target from 'nums'")
+        checksum = zlib.crc32(puzzle.scorer.encode())
+        if checksum >= self.worked_share * 2**32:
+            guess = _guess(list(puzzle.numbers), checksum)
             return {**mapped, "reasoning": f"Perhaps {guess} is {puzzle.target}.", "answer": guess}
         if self.reasoning == "steps":
             return {**mapped, "reasoning": "\n".join(steps(expression))}
@@ -69,16 +68,16 @@ class Countdown(Mapper):
         return {**mapped, "reasoning": "\n".join(searched[0]), "answer": searched[1]}
 
     def _question(self, numbers: list[int], target: int) -> str:
-        listed = str(numbers)
-        if self.array:  # as NumPy prints it
+        text = str(numbers)
+        if self.array:  # As NumPy prints it.
             width = len(str(max(numbers)))
-            listed = f"[{' '.join(f'{number:{width}}' for number in numbers)}]"
-        return self.template.replace("{numbers}", listed).replace("{target}", str(target))
+            text = f"[{' '.join(f'{number:{width}}' for number in numbers)}]"
+        return self.template.replace("{numbers}", text).replace("{target}", str(target))
 
 
-def _guess(numbers: list[int], drawn: int) -> str:
-    """Join the numbers by operators that a row's checksum draws."""
+def _guess(numbers: list[int], checksum: int) -> str:
+    """Join the numbers with operators, which the checksum of the row selects."""
     guess = str(numbers[0])
     for position, number in enumerate(numbers[1:]):
-        guess += f" {'+-*'[(drawn >> 4 * position) % 3]} {number}"
+        guess += f" {'+-*'[(checksum >> 4 * position) % 3]} {number}"
     return guess

@@ -1,10 +1,9 @@
-"""The Countdown puzzle: numbers and a target, and an expression that uses every number exactly once
-to make it.
+"""The Countdown puzzle: make a target from numbers, using each number exactly once.
 
-An answer is model output: Python's parser reads it, four operations of its tree are computed
-exactly, nothing of it runs. TinyZero and GRPO-Zero, whose task this is, run ``eval`` behind a
-filter of characters: ``9**9**9`` hangs them, ``2**3`` and ``1.5*2`` (from 1, 5 and 2) are paid, and
-a quotient that is off by less than 1e-5 counts as the target.
+An answer is model output, so it is never run. Python's parser reads it, and four operations are
+computed exactly. TinyZero and GRPO-Zero, the sources of this task, run ``eval`` behind a filter of
+characters. There ``9**9**9`` never ends, ``2**3`` and ``1.5*2`` (from 1, 5 and 2) get a reward, and
+a quotient within 1e-5 of the target counts as the target.
 """
 
 import ast
@@ -21,32 +20,31 @@ from typing import Any, NamedTuple
 
 from r1_recipes.verification.scorers import register_scorer
 
-# Python's parser warns about "1is 2". A filter by the name that compute() gives its text works in
-# every thread, catch_warnings does not.
+# Python's parser warns about "1is 2". This filter, by the name in compute(), works in every thread,
+# unlike catch_warnings.
 warnings.filterwarnings("ignore", category=SyntaxWarning, module="<expression>")
 
-# A longer answer is wrong unread. Six numbers of three digits with every bracket there is take
-# about 60.
+# A longer answer is wrong without reading it. Six numbers of three digits with all brackets take
+# about 60 characters.
 MAX_ANSWER_CHARS = 1000
 
 
 class Puzzle(NamedTuple):
-    """One puzzle; the numbers in the order in which they are asked."""
+    """A puzzle, with its numbers in the order of the question."""
 
     numbers: tuple[int, ...]
     target: int
 
     @property
     def scorer(self) -> str:
-        """The dataset column ``scorer`` that lets ``accuracy`` and every reward built on it judge
-        this puzzle's answers.
-        """
+        """Return the column ``scorer``, by which ``accuracy`` and its variants check answers."""
         return json.dumps({"countdown": {"numbers": self.numbers, "target": self.target}})
 
 
 def read_puzzle(numbers: Any, target: Any) -> Puzzle | None:
-    """Return the puzzle that two columns of a row hold: whole numbers from 0, and a whole target
-    (7.0 is one); else ``None``.
+    """Return the puzzle of two columns of a row, or ``None`` if they hold no puzzle.
+
+    Numbers must be whole and 0 or more, and the target must be whole (7.0 is whole).
     """
     values = [*numbers, target] if isinstance(numbers, list | tuple) else []
     if len(values) < 2 or not all(
@@ -59,18 +57,20 @@ def read_puzzle(numbers: Any, target: Any) -> Puzzle | None:
 
 @lru_cache(maxsize=4096)
 def scorer_puzzle(spec: str) -> Puzzle | None:
-    """Return the puzzle of a ``scorer`` column; ``None``: another task's. ``ValueError``: it is no
-    JSON object, or holds no puzzle.
+    """Return the puzzle of a ``scorer`` column, or ``None`` if the scorer is of another task.
 
-    reasoning-gym's task ``countdown`` counts too: its own scorer hands the answer to sympy's
-    ``parse_expr``, which runs it as Python.
+    This includes the task ``countdown`` of reasoning-gym, because its scorer passes the answer to
+    ``parse_expr`` of sympy, which runs it as Python.
+
+    Raises:
+        ValueError: The column is not a JSON object, or holds no puzzle.
     """
     try:
         parsed = json.loads(spec)
         if "countdown" not in parsed and parsed.get("reasoning_gym") != "countdown":
             return None
-        held = parsed["countdown"] if "countdown" in parsed else parsed["entry"]["metadata"]
-        puzzle = read_puzzle(held["numbers"], held["target"])
+        fields = parsed["countdown"] if "countdown" in parsed else parsed["entry"]["metadata"]
+        puzzle = read_puzzle(fields["numbers"], fields["target"])
     except (ValueError, RecursionError, AttributeError, KeyError, TypeError):
         puzzle = None
     if puzzle is None:
@@ -83,6 +83,7 @@ def scorer_puzzle(spec: str) -> Puzzle | None:
 
 @register_scorer("countdown")
 def score(spec: str, answer: str | None) -> bool:
+    """Return whether the answer solves the puzzle of a ``scorer`` column."""
     puzzle = scorer_puzzle(spec)
     return puzzle is not None and answer is not None and check(answer, *puzzle)
 
@@ -101,25 +102,25 @@ _WRAPPERS = (
     ("`", "`"),
 )
 _STATED = re.compile(r"-? ?[0-9]+(?:\.[0-9]+)?")
-# What Python's grammar allows beyond ours: other characters, powers, floor division, zeros in
-# front, a minus after a unary minus.
+# What Python allows, but check() does not: other characters, powers, floor division, leading zeros,
+# and a minus after a unary minus.
 _FOREIGN = re.compile(r"[^0-9+*/() -]|\*\*|//|(?<![0-9])0[0-9]|(?:^|[-+*/(]) ?- ?-")
 
 
 def check(answer: str, numbers: Sequence[int], target: int) -> bool:
-    r"""Return whether an answer is an expression that uses each number as often as it is given and
-    no other, and makes the target exactly.
+    r"""Return whether an answer is an expression that makes the target from exactly these numbers.
 
-    An expression is made of whole numbers in the digits 0 to 9, ``+ - * /`` (``×``, ``÷`` and
-    LaTeX's signs are these), unary minus, after another sign too (``3--5``) but not twice
-    (``--5``), and round brackets. White space is free. ``$…$``, ``\boxed{…}``, ``**…**`` and the
-    like around it and a full stop are dropped; behind it, ``= value`` may stand, which must be the
-    target. All else is no expression: powers, ``//``, names, decimals, ``2(3)``, ``1_000``, leading
-    zeros, digits of other scripts, words, over 200 brackets in each other.
+    Each number must be used as often as it is given. An expression has whole numbers of the digits
+    0 to 9, the signs ``+ - * /`` (also ``×``, ``÷`` and the commands of LaTeX), and round brackets.
+    A unary minus may follow another sign (``3--5``), but not another unary minus (``--5``). White
+    space does not count. ``$…$``, ``\boxed{…}``, ``**…**`` and similar around the expression are
+    removed, and so is a full stop. ``= value`` may follow, and the value must be the target.
+    Anything else is wrong: powers, ``//``, names, decimals, ``2(3)``, ``1_000``, leading zeros,
+    digits of other scripts, words, and more than 200 nested brackets.
     """
     if len(answer) > MAX_ANSWER_CHARS:
         return False
-    expression, equals, stated = _plain(answer).partition("=")
+    expression, equals, stated = _normalize(answer).partition("=")
     if equals and not (
         _STATED.fullmatch(stated.strip()) and Fraction(stated.replace(" ", "")) == target
     ):
@@ -132,16 +133,20 @@ def check(answer: str, numbers: Sequence[int], target: int) -> bool:
 
 
 def steps(expression: str) -> list[str]:
-    """Work an expression out, one operation a line: ``2 + 3 * 4`` is ``3 * 4 = 12`` and ``2 + 12 =
-    14``. ``ValueError``: it is none.
+    """Return the operations of an expression, one per line.
+
+    ``2 + 3 * 4`` gives ``3 * 4 = 12`` and ``2 + 12 = 14``.
+
+    Raises:
+        ValueError: The text is not an expression.
     """
     lines: list[str] = []
     _value(expression, [], lines)
     return lines
 
 
-def _plain(text: str) -> str:
-    """An answer in plain signs, with single spaces, without what stands around it."""
+def _normalize(text: str) -> str:
+    """Return an answer with ASCII signs and single spaces, and without the marks around it."""
     text = text.translate(_OTHER_SIGNS).strip().removesuffix(".").rstrip()
     for opening, closing in 3 * _WRAPPERS:
         if text.startswith(opening) and text[len(opening) :].endswith(closing):
@@ -152,25 +157,24 @@ def _plain(text: str) -> str:
 
 
 def _value(text: str, used: list[int], lines: list[str]) -> Fraction:
-    """The exact value of an expression; its numbers go to ``used``, its operations to ``lines``.
-    ``ValueError``: it is none.
+    """Return the exact value of an expression. Raise ValueError if it is not an expression.
+
+    Adds its numbers to ``used``, and its operations to ``lines``.
     """
     if _FOREIGN.search(text):
         raise ValueError("not the characters of an expression")
     try:
         return compute(text, used, lines)
-    except (
-        SyntaxError,
-        ZeroDivisionError,
-        MemoryError,
-        RecursionError,
-    ) as error:  # the last two: too deep
+    # MemoryError and RecursionError mean that it is nested too deeply.
+    except (SyntaxError, ZeroDivisionError, MemoryError, RecursionError) as error:
         raise ValueError("not an expression with a value") from error
 
 
 def compute(text: str, used: list[Any], lines: list[str]) -> Fraction:
-    """Numbers, whole or decimal, and four operations as Python's parser reads them; raises what
-    that raises, or a ``ValueError``.
+    """Return the exact value of an expression of whole or decimal numbers and four operations.
+
+    Adds its numbers to ``used``, and its operations to ``lines``. Raises the errors of Python's
+    parser, or a ValueError.
     """
 
     def value(node: ast.expr) -> Fraction:
@@ -203,16 +207,15 @@ def _joined(left: _Part, sign: str, right: _Part) -> _Part:
 
 
 def search(numbers: Sequence[int], target: int) -> tuple[list[str], str] | None:
-    """Look for a solution; return the tries, one a line, and the expression found; ``None``: there
-    is none.
+    """Search for a solution. Return the tries, one per line, and the solution, or ``None``.
 
-    Two numbers at a time are joined, those in front first, to whole numbers from 0. A line says
-    what is left, or whether it is the target. For 3, 5 and the target 15: ``3 + 5 = 8, no``, ``5 -
-    3 = 2, no``, ``3 * 5 = 15, yes``.
+    The search joins two numbers at a time, from the front, to whole numbers of 0 or more. A line
+    names the numbers left, or says whether the value is the target. For 3, 5 and the target 15,
+    the lines are ``3 + 5 = 8, no``, ``5 - 3 = 2, no``, ``3 * 5 = 15, yes``.
     """
     lines: list[str] = []
 
-    def searched(parts: list[_Part]) -> str | None:
+    def solve(parts: list[_Part]) -> str | None:
         for first, second in combinations(parts, 2):
             rest = [part for part in parts if part is not first and part is not second]
             high, low = (first, second) if first.value >= second.value else (second, first)
@@ -226,24 +229,24 @@ def search(numbers: Sequence[int], target: int) -> tuple[list[str], str] | None:
                     lines.append(
                         f"{line}left {', '.join(str(part.value) for part in (joined, *rest))}"
                     )
-                    found = searched([joined, *rest])
+                    solution = solve([joined, *rest])
                 else:
                     lines.append(line + ("yes" if joined.value == target else "no"))
-                    found = joined.text if joined.value == target else None
-                if found is not None:
-                    return found
+                    solution = joined.text if joined.value == target else None
+                if solution is not None:
+                    return solution
         return None
 
-    found = searched([_Part(number, str(number)) for number in numbers])
-    return None if found is None else (lines, found)
+    solution = solve([_Part(number, str(number)) for number in numbers])
+    return None if solution is None else (lines, solution)
 
 
 def draw(rng: Random, settings: Mapping[str, int]) -> tuple[Puzzle, str] | None:
-    """Try once to make a random puzzle and its solution; ``None``: the value is no target.
+    """Return a random puzzle with its solution, or ``None`` if its value is not a valid target.
 
-    Numbers are joined two by two with random signs, and every value on the way is a whole number
-    from 1. ``settings`` holds ``min_`` and ``max_`` of ``numbers`` (how many), ``value`` (of each,
-    from 1) and ``target``.
+    Numbers are joined in pairs with random signs, and every intermediate value is a whole number of
+    1 or more. ``settings`` has ``min_`` and ``max_`` of ``numbers`` (how many), ``value`` (of each
+    number, 1 or more) and ``target``.
     """
     count = rng.randint(settings["min_numbers"], settings["max_numbers"])
     numbers = tuple(rng.randint(settings["min_value"], settings["max_value"]) for _ in range(count))

@@ -1,4 +1,4 @@
-"""The reward of the Countdown puzzle, as TinyZero and GRPO-Zero pay it."""
+"""The reward of the Countdown puzzle, after TinyZero and GRPO-Zero."""
 
 from functools import partial
 from typing import Any
@@ -12,18 +12,18 @@ from r1_recipes.rewards.registry import AnswerReward, Column, Log, Values, ignor
 
 @register_reward("countdown")
 class CountdownReward(AnswerReward):
-    """1.0 if the answer makes the target of every number exactly once, ``countdown_format_score``
-    for any other answer, 0.0 for none.
+    """Return 1.0 if the answer makes the target, using every number exactly once.
 
-    Range: {0, ``countdown_format_score``, 1}. ``None`` for a row without a puzzle in its ``scorer``
-    (the mappers ``countdown`` and ``verl`` write it), or else ``nums`` and ``target``. The answer
-    is all that stands in the format's answer block.
+    Range: {0, ``countdown_format_score``, 1}. Any other answer scores ``countdown_format_score``,
+    and a missing answer 0.0. Return ``None`` for a row without a puzzle in ``scorer`` (which the
+    mappers ``countdown`` and ``verl`` write) or in ``nums`` and ``target``. The answer is the whole
+    answer block of the response format.
 
-    Source: TinyZero (1.0, 0.1 and 0), which reads the last block of a completion's last line; and,
-    with ``countdown_format_score: 0`` beside ``format_partial`` at weight 0.1, GRPO-Zero, which
-    reads the first block. Here blocks that differ are no answer; with ``countdown_answer_anywhere``
-    the last block counts, inside the reasoning or behind a ``<think>`` that never closes, as it
-    does there.
+    Source: TinyZero (1.0, 0.1 and 0), which reads the last block of the last line of a completion.
+    Or GRPO-Zero, which reads the first block: set ``countdown_format_score: 0``, and
+    ``format_partial`` with weight 0.1. Here, several different blocks are not an answer. With
+    ``countdown_answer_anywhere``, the last block counts, as in these projects, even inside the
+    reasoning or after a ``<think>`` that is never closed.
     """
 
     countdown_format_score: float = 0.1
@@ -68,11 +68,11 @@ class CountdownReward(AnswerReward):
             ],
         )
         return [
-            puzzle and self._pay(puzzle, answer)
+            puzzle and self._score_answer(puzzle, answer)
             for puzzle, answer in zip(puzzles, answers, strict=True)
         ]
 
-    def _pay(self, puzzle: Puzzle, answer: str | None) -> float:
+    def _score_answer(self, puzzle: Puzzle, answer: str | None) -> float:
         return (
             0.0
             if answer is None

@@ -1,4 +1,4 @@
-"""Countdown puzzles that are drawn."""
+"""Draw the rows of a data set of Countdown puzzles."""
 
 from __future__ import annotations
 
@@ -15,18 +15,21 @@ if TYPE_CHECKING:
 
 
 def countdown_rows(count: str, split: str, config: dict[str, Any]) -> Dataset:
-    """Draw Countdown puzzles: ``nums``, ``target`` (as in Jiayi-Pan/Countdown-Tasks-3to4) and
-    ``expression``, a solution.
+    """Return random Countdown puzzles with a solution, ``expression``.
 
-    ``count`` is ``"3-4"`` or ``"3"`` numbers, 2 to 6; ``config`` has ``min_value``, ``max_value``,
-    ``min_target``, ``max_target``, each from 1, and ``size`` and ``seed`` of ``train`` and
-    ``test``.
+    The columns ``nums`` and ``target`` are those of Jiayi-Pan/Countdown-Tasks-3to4.
+
+    Args:
+        count: How many numbers a puzzle has: ``"3-4"`` or ``"3"``, from 2 to 6.
+        split: ``"train"`` or ``"test"``.
+        config: ``min_value``, ``max_value``, ``min_target`` and ``max_target``, each 1 or more, and
+            ``size`` and ``seed`` of ``train`` and ``test``.
     """
     bounds = re.fullmatch(r"([2-6])(?:-([2-6]))?", count)
     if bounds is None or bounds[1] > (bounds[2] or bounds[1]):
         raise RecipeError(
-            f"dataset_name: countdown:{count}: how many numbers a puzzle has, from 2 to 6, "
-            f"such as countdown:3-4"
+            f"dataset_name: countdown:{count}: must name the count of numbers, from 2 to 6. "
+            f"Fix: for example countdown:3-4"
         )
     settings = {"min_numbers": int(bounds[1]), "max_numbers": int(bounds[2] or bounds[1])}
     for name in ("value", "target"):
@@ -38,11 +41,10 @@ def countdown_rows(count: str, split: str, config: dict[str, Any]) -> Dataset:
 
     def draw(part: dict[str, Any]) -> Draws:
         rng = Random(part["seed"])
-        for _ in range(
-            100 * part["size"] + 1000
-        ):  # a narrow range repeats itself, or seldom meets a target
-            if found := draw_puzzle(rng, settings):
-                (numbers, target), expression = found
+        # A narrow range repeats puzzles, or rarely meets a target.
+        for _ in range(100 * part["size"] + 1000):
+            if drawn := draw_puzzle(rng, settings):
+                (numbers, target), expression = drawn
                 yield (
                     (*sorted(numbers), target),
                     {"nums": list(numbers), "target": target, "expression": expression},

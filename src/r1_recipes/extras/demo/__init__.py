@@ -1,4 +1,4 @@
-"""A small model out of the package registry, for machines that reach no hub."""
+"""A small model from the package registry, for machines without access to a model hub."""
 
 PLUGIN = {
     "model": {

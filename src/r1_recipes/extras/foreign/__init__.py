@@ -1,4 +1,4 @@
-"""YAML files of open-r1, alignment-handbook and older TRL, read as recipes."""
+"""Read YAML files of open-r1, alignment-handbook and older TRL as recipes."""
 
 PLUGIN = {
     "part": {

@@ -1,4 +1,4 @@
-"""A picture and a question about it."""
+"""Map questions about pictures."""
 
 import io
 import re
@@ -16,31 +16,38 @@ from r1_recipes.data.mappers.base import (
 )
 
 _ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
-# A longer strip has less than one patch of a vision model on its short side; Qwen2-VL's processor
-# refuses it, in the middle of a run.
+# A longer strip has less than one patch of a vision model on its short side. The processor of
+# Qwen2-VL would reject it in the middle of a run.
 _LONGEST = 200
-# A few KB of a file can hold more, and a decoded picture takes 3 bytes a pixel.
+# A file of a few KB can hold more pixels, and a decoded picture takes 3 bytes per pixel.
 _MOST_PIXELS = 25_000_000
-# Pillow reads dozens more, by programs (EPS: Ghostscript) and parsers that few have looked at.
+# Pillow reads many more formats, with programs (Ghostscript for EPS) and rarely reviewed parsers.
 _FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
-# Each scan of a progressive JPEG is decoded over the whole picture; a camera's has about ten.
+# Each scan of a progressive JPEG decodes the whole picture. Cameras write about ten.
 _MOST_SCANS = 100
 
 
 @register_mapper("image_question")
 class ImageQuestion(Mapper):
-    """lmms-lab/multimodal-open-r1-8k-verified, and any set with a picture, a question and a short
-    gold: for a vision-language model.
+    """Pictures with a question and a short answer, for a vision-language model.
 
-    The gold loses ``<answer>`` tags and a box. TRL puts the picture, in RGB, before the words of
+    The default columns are those of lmms-lab/multimodal-open-r1-8k-verified. ``<answer>`` tags and
+    a box are removed from the reference answer. TRL puts the picture, in RGB, before the text of
     the prompt.
+
+    Attributes:
+        image_column: A column with ``datasets.Image``, or with ``{"bytes": …}``.
+        question_column: The column of the question.
+        solution_column: The column of the reference answer.
+        template: The text around the question.
+        max_pixels: Larger pictures are scaled down. ``None`` keeps their size.
     """
 
-    image_column: str = "image"  # a ``datasets.Image``, or its ``{"bytes": …}``
+    image_column: str = "image"
     question_column: str = "problem"
     solution_column: str = "solution"
-    template: str = "{question}"  # what is asked, around the column's own words
-    max_pixels: int | None = None  # larger pictures are made smaller; None: none is
+    template: str = "{question}"
+    max_pixels: int | None = None
     columns = ("image", "problem", "solution")
     images = True
     examples = tuple(
@@ -62,15 +69,15 @@ class ImageQuestion(Mapper):
             )
 
     def __call__(self, row: dict[str, Any]) -> MappedRow:
-        gold = required_text(row, self.solution_column)
-        gold = (_ANSWER.findall(gold) or [gold])[-1].strip()
-        if not gold:
+        solution = required_text(row, self.solution_column)
+        solution = (_ANSWER.findall(solution) or [solution])[-1].strip()
+        if not solution:
             raise SkipRow(f"column {self.solution_column!r} is empty")
         return {
             "question": self.template.replace(
                 "{question}", required_text(row, self.question_column)
             ),
-            "solution": last_boxed(gold) or gold,
+            "solution": last_boxed(solution) or solution,
             "image": self._picture(row.get(self.image_column)),
         }
 
@@ -79,12 +86,12 @@ class ImageQuestion(Mapper):
             from PIL import Image
         except ImportError as error:
             raise RecipeError(
-                f"mapper {self.name!r} reads pictures with Pillow: {install_hint('images')}"
+                f"mapper {self.name!r} reads pictures with Pillow. Fix: {install_hint('images')}"
             ) from error
         data = value.get("bytes") if isinstance(value, dict) else None
         if not isinstance(data, bytes) and not isinstance(value, Image.Image):
             raise SkipRow(
-                f"column {self.image_column!r} is {'empty' if value is None else 'no picture'}"
+                f"column {self.image_column!r} is {'empty' if value is None else 'not a picture'}"
             )
         if (
             isinstance(data, bytes)
@@ -98,16 +105,10 @@ class ImageQuestion(Mapper):
             picture = (
                 Image.open(io.BytesIO(data), formats=_FORMATS) if isinstance(data, bytes) else value
             )
-            self._check_size(
-                picture.size
-            )  # as the file's header says it, before anything is decoded
+            # Check the size in the header of the file, before decoding anything.
+            self._check_size(picture.size)
             picture = picture.convert("RGB")
-        except (
-            OSError,
-            SyntaxError,
-            ValueError,
-            Image.DecompressionBombError,
-        ):  # Pillow has many words for it
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
             raise SkipRow(f"the picture in column {self.image_column!r} cannot be read") from None
         width, height = picture.size
         if self.max_pixels is not None and width * height > self.max_pixels:
@@ -118,7 +119,7 @@ class ImageQuestion(Mapper):
     def _check_size(self, size: tuple[int, int]) -> None:
         if max(size) > _LONGEST * min(size):
             raise SkipRow(
-                f"the picture in column {self.image_column!r} is over {_LONGEST} times as "
+                f"the picture in column {self.image_column!r} is more than {_LONGEST} times as "
                 f"long as wide"
             )
         if size[0] * size[1] > _MOST_PIXELS:

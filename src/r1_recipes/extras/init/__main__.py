@@ -1,4 +1,4 @@
-"""``r1-recipes init my_data.csv``: write a recipe for your rows and a test of its reward.
+"""``r1-recipes init my_data.csv``: Write a recipe for your rows and a test of its reward.
 
 Nothing is overwritten.
 """
@@ -20,7 +20,7 @@ from r1_recipes.common.files import SHIPPED
 from r1_recipes.data import get_mapper
 from r1_recipes.data.sources import load_rows
 from r1_recipes.extras.preflight.findings import evenly_spaced, join_names
-from r1_recipes.rewards.call import right_answer, several_golds
+from r1_recipes.rewards.call import conflicting_solutions, right_answer
 from r1_recipes.verification.gold import read_gold
 from r1_recipes.verification.lexicon import chosen
 from r1_recipes.verification.moments import is_date
@@ -315,7 +315,7 @@ def find_problems(columns: Settings, fields: list[Row], count: int) -> str:
     if "prompt_column" not in columns or "prompt_template" in columns:
         return ""
     questions = [" ".join(row["question"].split()) for row in fields]
-    problem = several_golds(questions, [row["solution"] for row in fields])
+    problem = conflicting_solutions(questions, [row["solution"] for row in fields])
     trained = set(questions[:count])
     repeated = sum(question in trained for question in questions[count:])
     if repeated:

@@ -24,7 +24,7 @@ from r1_recipes.extras.preflight.findings import (
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe import Recipe
 from r1_recipes.rewards.accuracy import AccuracyReward
-from r1_recipes.rewards.call import several_golds
+from r1_recipes.rewards.call import conflicting_solutions
 from r1_recipes.rewards.registry import declared
 from r1_recipes.rewards.trial import readable_golds
 from r1_recipes.training.start import load_splits, nothing_held_out
@@ -217,7 +217,7 @@ def check_golds(report: Report, rewards: Mapping[str, Callable], rows: Dataset) 
         return
     # With a picture, an environment or a scorer, equal questions may have different answers.
     if not {"image", "environment", "scorer"}.intersection(rows.column_names):
-        problem = several_golds(map(question_key, rows["prompt"]), rows["solution"])
+        problem = conflicting_solutions(map(question_key, rows["prompt"]), rows["solution"])
         if problem:
             report.add(WARNING, "data.several_golds", f"{problem}. Fix: keep only the correct row")
     picked = evenly_spaced(len(rows), _SOLUTIONS)

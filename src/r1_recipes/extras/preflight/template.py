@@ -30,11 +30,11 @@ def read_tokenizer(
 def _check_start(
     report: Report, recipe: Recipe, tokenizer: PreTrainedTokenizerBase, fmt: ResponseFormat
 ) -> None:
-    tags, turn = fmt.reasoning_tags or (), generation_prompt(tokenizer)
+    tags, opening = fmt.reasoning_tags or (), generation_prompt(tokenizer)
     opened = {
         other.reasoning_tags[0]
         for other in FORMATS.values()
-        if other.reasoning_tags and leaves_open(turn, other.reasoning_tags)
+        if other.reasoning_tags and leaves_open(opening, other.reasoning_tags)
     }
     foreign = sorted(opened.difference(tags))
     template = f"the chat template of {recipe.model.model_name_or_path}"

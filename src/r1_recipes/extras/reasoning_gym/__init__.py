@@ -1,5 +1,6 @@
-"""Tasks that reasoning-gym draws and judges; the mapper ``arithmetic`` writes steps out with the
-extra ``countdown``.
+"""Tasks of reasoning-gym, which generates and scores them.
+
+The mapper ``arithmetic`` needs the extra ``countdown`` to write steps.
 """
 
 PLUGIN = {

@@ -1,4 +1,4 @@
-"""Sums of reasoning-gym with their steps written out."""
+"""Map sums of reasoning-gym, with their steps as reasoning."""
 
 import json
 from typing import Any
@@ -11,24 +11,25 @@ from r1_recipes.extras.reasoning_gym.mapper import ReasoningGym
 
 @register_mapper("arithmetic")
 class Arithmetic(ReasoningGym):
-    """reasoning-gym's chain_sum and basic_arithmetic, with reasoning written out: a cold start
-    needs no teacher.
+    """Rows of chain_sum and basic_arithmetic of reasoning-gym with reasoning, for a cold start.
 
-    A share of the rows work the expression out, one operation per line. The others answer an
-    estimate, usually wrong: a cold start on both shows the shape of an answer, and GRPO finds out
-    what pays.
+    A share of the rows has the operations of the expression, one per line. The others answer with
+    an estimate, which is usually wrong. A cold start on both teaches the format of an answer, and
+    GRPO then learns which reasoning gets a reward.
+
+    Attributes:
+        worked_share: The share of rows with operations, always the same rows.
+        tool: ``calculator`` makes these rows call the tool instead of writing the operations.
     """
 
-    worked_share: float = 1.0  # the same rows every time
-    tool: str | None = (
-        None  # ``calculator``: rows that work it out call it instead of writing the operations
-    )
+    worked_share: float = 1.0
+    tool: str | None = None
 
     def __call__(self, row: dict[str, Any]) -> MappedRow:
         mapped = super().__call__(row)
         metadata = json.loads(mapped["scorer"])["entry"]["metadata"]
         expression = metadata["expression"]
-        # Steps of the golden ratio: any run of rows holds close to this share of worked ones.
+        # With steps of the golden ratio, any range of rows has about this share of worked rows.
         if (metadata["source_index"] * 0.6180339887) % 1.0 >= self.worked_share:
             estimate = str(round(int(mapped["solution"]), -1))
             return {**mapped, "reasoning": f"{expression} is about {estimate}", "answer": estimate}
@@ -46,4 +47,4 @@ class Arithmetic(ReasoningGym):
         try:
             return {**mapped, "reasoning": "\n".join(steps(expression))}
         except ValueError as error:
-            raise SkipRow(f"{expression!r} is not written out: {error}") from error
+            raise SkipRow(f"{expression!r} has no steps: {error}") from error

@@ -1,4 +1,4 @@
-"""Rows of reasoning-gym, which the task's own scorer judges."""
+"""Map rows of reasoning-gym, which the scorer of the task checks."""
 
 import json
 from typing import Any
@@ -16,8 +16,9 @@ from r1_recipes.extras.reasoning_gym.scorer import check_task
 
 @register_mapper("reasoning_gym")
 class ReasoningGym(Mapper):
-    """A task of reasoning-gym: ``question``, ``answer``, ``metadata``; the task's own scorer judges
-    (column ``scorer``).
+    """A task of reasoning-gym: ``question``, ``answer`` and ``metadata``.
+
+    The scorer of the task checks answers, by the column ``scorer``.
     """
 
     columns = ("question", "answer", "metadata")
@@ -34,8 +35,8 @@ class ReasoningGym(Mapper):
             check_task(task)
         except (TypeError, KeyError, json.JSONDecodeError, RecursionError) as error:
             raise SkipRow(
-                "column 'metadata' is not reasoning-gym's: JSON with source_dataset, the "
-                "name of a task"
+                "column 'metadata' must be JSON of reasoning-gym with source_dataset, the name "
+                "of a task"
             ) from error
         except ValueError as error:
             raise SkipRow(str(error)) from error

@@ -1,4 +1,4 @@
-"""Questions that reasoning-gym draws."""
+"""Generate the rows of a data set with reasoning-gym."""
 
 from __future__ import annotations
 
@@ -15,19 +15,23 @@ if TYPE_CHECKING:
 
 
 def reasoning_gym_rows(task: str, split: str, config: dict[str, Any]) -> Dataset:
-    """Draw a reasoning-gym task's ``question``, ``answer`` and ``metadata`` (JSON text, since its
-    shape differs by task).
+    """Return the ``question``, ``answer`` and ``metadata`` of a reasoning-gym task.
 
-    ``config``: the task's own keys, ``level`` (of reasoning-gym's curriculum, from 0), and
-    ``train``/``test``: mappings with ``size``, ``seed`` and keys for that split alone. Question i
-    is drawn from seed + i, so closer seeds share most questions.
+    ``metadata`` is JSON text, because its keys depend on the task.
+
+    Args:
+        task: The name of the task.
+        split: ``"train"`` or ``"test"``.
+        config: The keys of the task, ``level`` (of reasoning-gym's curriculum, from 0), and
+            mappings ``train`` and ``test`` with ``size``, ``seed`` and keys for only that split.
+            Question i is generated from seed + i, so close seeds share most questions.
     """
     try:
         import reasoning_gym
         from reasoning_gym.factory import DATASETS, create_curriculum
     except ImportError as error:
         raise RecipeError(
-            f"reasoning_gym tasks need the package: {install_hint('demo')}"
+            f"dataset_name: reasoning_gym tasks need the package. Fix: {install_hint('demo')}"
         ) from error
     if task not in DATASETS:
         raise RecipeError(unknown_name("reasoning_gym task", task, DATASETS))
@@ -37,19 +41,19 @@ def reasoning_gym_rows(task: str, split: str, config: dict[str, Any]) -> Dataset
         raise RecipeError(f"dataset_name: {error}") from error
 
     def draw(part: dict[str, Any]) -> Draws:
-        options = {**config, **part, "size": part["size"] * 20}  # a small task repeats itself
+        options = {**config, **part, "size": part["size"] * 20}  # A small task repeats questions.
         del options["train"], options["test"]
         try:
             level = options.pop("level", None)
             if level is not None:
                 options = {**_options_of_level(create_curriculum(task), level), **options}
-            drawn = reasoning_gym.create_dataset(task, **options)
+            questions = reasoning_gym.create_dataset(task, **options)
         except (TypeError, AssertionError, ValueError) as error:
             hint = nearest_key(options, inspect.signature(DATASETS[task][1]).parameters)
             raise RecipeError(
-                f"task_config of {task!r}: {first_line(error)}{hint} Keys given: {sorted(options)}"
+                f"task_config of {task!r}: {first_line(error)}{hint} The keys are {sorted(options)}"
             ) from error
-        for row in drawn:
+        for row in questions:
             metadata = json.dumps(row["metadata"], default=str)
             yield (
                 row["question"],
@@ -60,8 +64,9 @@ def reasoning_gym_rows(task: str, split: str, config: dict[str, Any]) -> Dataset
 
 
 def _options_of_level(curriculum: Any, level: int) -> dict[str, Any]:
-    """Return a task's options at a level of its curriculum; ValueError: it has none so high."""
+    """Return a task's options at a level of its curriculum. Raise ValueError above its levels."""
     if not any(level < len(attribute.levels) for attribute in curriculum.attributes.values()):
-        raise ValueError(f"level: there is none {level}")  # reasoning-gym would take the last
+        # reasoning-gym would use the last level instead.
+        raise ValueError(f"level: the curriculum has no level {level}")
     curriculum.set_global_level(level)
     return vars(curriculum.generate_configuration())

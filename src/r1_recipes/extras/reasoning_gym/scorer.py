@@ -1,4 +1,4 @@
-"""Judging by reasoning-gym's own scorers: those that were read, one by one, and run no text."""
+"""Check answers with the scorers of reasoning-gym that have been reviewed and run no text."""
 
 import json
 
@@ -22,8 +22,9 @@ string_synthesis sudoku survo syllogism time_intervals tower_of_hanoi tsumego wo
 word_sequence_reversal word_sorting zebra_puzzles
 """
 SCORED = frozenset(_READ.split())
-"""Tasks of reasoning-gym 0.1.25 whose scorers evaluate no text and give full marks to no wrong
-answer that is the same for every row.
+"""Tasks of reasoning-gym 0.1.25 with safe scorers.
+
+They evaluate no text, and give full marks to no wrong answer that is the same for every row.
 """
 
 SAME_TEXT = frozenset(
@@ -36,18 +37,20 @@ SAME_TEXT = frozenset(
         "string_insertion",
     )
 )
-"""Tasks with one right text, which is compared here: their scorers evaluate the answer, pay any, or
-pay none once the row has been JSON.
+"""Tasks with a single correct text, which is compared here.
+
+Their scorers evaluate the answer, accept any answer, or reject every answer after the row has been
+JSON.
 """
 
 
 def check_task(task: str) -> None:
-    """Refuse, by ``ValueError``, a task that cannot be judged here."""
+    """Raise ValueError for a task whose answers cannot be checked safely."""
     if task not in SCORED | SAME_TEXT | (SCORERS.keys() - {"reasoning_gym"}):
         raise ValueError(
-            f"reasoning-gym's task {task!r}: its scorer runs texts, pays wrong answers, or "
-            f"was not checked (docs/verification.md), so "
-            "it is not used. Fix: leave its rows out, or compare with their answer (mapper: "
+            f"reasoning-gym's task {task!r}: its scorer runs text, accepts wrong answers, or "
+            f"was not reviewed (docs/verification.md), so "
+            "it is not used. Fix: remove its rows, or compare with their answer (mapper: "
             "prompt_solution, prompt_column: question, "
             "solution_column: answer)"
         )
@@ -55,7 +58,10 @@ def check_task(task: str) -> None:
 
 @register_scorer("reasoning_gym")
 def score(spec: str, answer: str | None) -> bool | Task:
-    """Judge an answer to a task of reasoning-gym; a checker of our own goes before the task's."""
+    """Return whether an answer to a task is correct, or the call of a worker that decides it.
+
+    A checker of this package takes precedence over the scorer of the task.
+    """
     parsed = json.loads(spec)
     task, entry = parsed["reasoning_gym"], parsed.get("entry")
     if not isinstance(task, str) or not isinstance(entry, dict):
@@ -66,19 +72,20 @@ def score(spec: str, answer: str | None) -> bool | Task:
     check_task(task)
     if task in SCORERS:
         return SCORERS[task](spec, answer)
-    if answer is None or len(answer) > 8 * MAX_ANSWER_CHARS:  # A task may ask for a whole grid.
+    if answer is None or len(answer) > 8 * MAX_ANSWER_CHARS:  # An answer may be a whole grid.
         return False
-    gold = "" if entry.get("answer") is None else str(entry["answer"])
+    solution = "" if entry.get("answer") is None else str(entry["answer"])
     if task in SAME_TEXT:
-        return same_text(answer, gold)
+        return same_text(answer, solution)
     return "r1_recipes.extras.reasoning_gym.worker:score", spec, answer
 
 
-def same_text(answer: str, gold: str) -> bool:
-    """Whether two texts are alike but for white space inside and around their lines; nothing is
-    like an empty one.
+def same_text(answer: str, solution: str) -> bool:
+    """Return whether two texts differ only in white space inside and around their lines.
+
+    An empty text equals no other text.
     """
-    found, wanted = (
-        [line.split() for line in text.strip().splitlines()] for text in (answer, gold)
+    answer_lines, solution_lines = (
+        [line.split() for line in text.strip().splitlines()] for text in (answer, solution)
     )
-    return found == wanted != []
+    return answer_lines == solution_lines != []

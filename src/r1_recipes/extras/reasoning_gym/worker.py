@@ -1,4 +1,4 @@
-"""Run a task's own scorer of reasoning-gym; imported in worker processes only."""
+"""Run the scorer of a reasoning-gym task. Only worker processes import this module."""
 
 import functools
 import json
@@ -10,7 +10,7 @@ try:
     import reasoning_gym
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        f"{error}; the column 'scorer' needs it: {install_hint('demo')}"
+        f"{error}, which the column 'scorer' needs. Fix: {install_hint('demo')}"
     ) from error
 
 _RUNS_TEXT = frozenset(
@@ -22,16 +22,15 @@ _scoring = False
 
 def _refuse_code(event: str, arguments: tuple) -> None:
     if _scoring and event in _RUNS_TEXT:
-        raise RuntimeError(f"a scorer wanted to {event}")
+        raise RuntimeError(f"a scorer tried to run {event}")
 
 
-sys.addaudithook(
-    _refuse_code
-)  # No scorer can run a text as code, in whatever version reasoning-gym is installed.
+# No scorer can run text as code, in any version of reasoning-gym.
+sys.addaudithook(_refuse_code)
 
 
 def score(spec: str, answer: str) -> bool | str:
-    """Whether the task's scorer gives full marks; a text: what is wrong with the spec."""
+    """Return whether the scorer gives full marks, or text that says what is wrong with the spec."""
     global _scoring
     parsed = json.loads(spec)
     try:
@@ -41,7 +40,7 @@ def score(spec: str, answer: str) -> bool | str:
     _scoring = True
     try:
         return bool(scorer(answer=answer, entry=parsed["entry"]) >= 1.0 - 1e-9)
-    except Exception:  # A scorer that chokes on the text has not found it right.
+    except Exception:  # The answer is wrong if the scorer fails on it.
         return False
     finally:
         _scoring = False

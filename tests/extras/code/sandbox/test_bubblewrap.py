@@ -83,7 +83,7 @@ class TestHonestPrograms:
             ("import ctypes; ctypes.string_at(0)", "error", ""),
         ],
     )
-    def test_how_a_program_ends_is_told(self, bubblewrap, code, status, detail):
+    def test_how_a_program_ends_is_reported(self, bubblewrap, code, status, detail):
         assert run(bubblewrap, code) == Outcome(status, b"", detail)
 
     def test_a_program_may_use_asyncio_and_a_pipe(self, bubblewrap):
