@@ -56,7 +56,7 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
         r"mistake fails? extraneous reject(?:ed|s)? discard\w* disregard\w* eliminated invalid "
         r"inadmissible oops mistaken disprov\w* contradict\w* violat\w* counter-?examples? trap "
         r"(?<!no\s)doubt\w* "
-        r"misses (?:under|over)estimates? "
+        r"misses (?:under|over)estimates? flawed forgetting "
         r"too\s(?:big|small|large|high|low|much|many|little|few) vielleicht "
         r"wohl peut-être quizás tal\svez talvez forse",
         "可能|也许",
@@ -111,7 +111,7 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
         r"(?:in\s)?(?:duodecimal|ternary|quaternary|quinary) percentiles? "
         r"(?:per\s)?mille promille permil gross couples? pairs\sof (?<=\d\s)score "
         r"dozens? tens hundreds? thousands? \w*illi?on\w* lakhs? crores? googol myriad [bm]n "
-        r"odds permille per\sthousand basis\spoints ppm "
+        r"of\s(?:one|an?|1)\s(?:percent|per\scent|%) odds permille per\sthousand basis\spoints ppm "
         r"octal hex(?:adecimal)? binary successor predecessor digit\ssum "
         rf"point(?=\s(?:zero|{_COUNTS})\b) "
         r"anderthalb\w* dou[cz]ai?nes? docenas? halb\w* doppelt\w* "

@@ -37,7 +37,7 @@ _AFTER = re.compile(
     rf"\\approx|[^\W\d_]{{3,}}|\())\.?"
 )
 _WORDS = {
-    "m": "meters? metres? 米",
+    "m": "meters? metres? metros? mètres? 米",
     "km": "kilometers? kilometres? 千米 公里",
     "cm": "centimeters? centimetres? 厘米",
     "mm": "millimeters? millimetres? 毫米",
@@ -203,6 +203,8 @@ def units_of(text: str) -> tuple[str, ...]:
         .replace("µ", r"\mu ")
         .replace("²", "^2")
         .replace("³", "^3")
+        .replace("⁻¹", "^{-1}")
+        .replace("⁻²", "^{-2}")
         .replace("\\(", "")
         .replace("\\)", "")
         .replace("\\%", "%")
@@ -244,6 +246,42 @@ def names_another(cleaned: str, gold: str) -> bool:
     if re.fullmatch("%|st|nd|rd|th", behind[1]):
         return True
     return (len(behind[1]) > 2 or not behind[1].isascii()) and behind[1].casefold() not in _NO_THING
+
+
+_TOKEN = re.compile(
+    r"(?P<word>[^\W\d_]+)|\s+|\^?\s*\{?-?[123]\}?(?!\d)|[²³/·]|"
+    r"\\(?:cdot|mu|Omega|circ|[,;: ])|[{}~$.]"
+)
+
+
+def changes_unit(cleaned: str, gold: str) -> bool:
+    """Return whether a word beside an answer's unit makes another one of it, or another thing: 5
+    electron volts, 15 arc minutes, 12 m deeper, \\$45 off.
+    """
+    number = re.search(r"\d(?:[\d.,]*\d)?", cleaned)
+    if number is None:
+        return False
+    rest, known = cleaned[number.end() :], gold.casefold()
+    while token := _TOKEN.match(rest):
+        rest = rest[token.end() :]
+        word = (token["word"] or "").casefold().lstrip("个個")
+        while word and (unit := _UNIT_WORD.match(word)) and not word.isascii():
+            word = word[unit.end() :]  # 元优惠券
+        if word and not is_unit(token["word"]) and not _is_of_unit(word, known):
+            return True
+        if word in _NO_THING and word not in ("per", "degrees", "degree"):
+            return False  # what follows is a sentence
+    return rest.startswith(("%", "⁻", "⁺")) and rest[0] not in gold
+
+
+_OF_UNIT = frozenset(
+    ("square", "sq", "cubic", "per", "nautical", "n", "am", "pm", "and", "hr", "hrs", "text")
+)
+
+
+def _is_of_unit(word: str, gold: str) -> bool:
+    plain = re.fullmatch(UNIT, word) or re.fullmatch(LETTERS, word, re.IGNORECASE)
+    return word in _OF_UNIT or word in _NO_THING or word in gold or plain is not None
 
 
 def same_units(gold: tuple[str, ...], answer: tuple[str, ...]) -> bool:

@@ -26,6 +26,7 @@ from r1_recipes.verification.spelling import clean
 from r1_recipes.verification.units import (
     STYLE,
     STYLED_UNIT,
+    changes_unit,
     is_unit,
     names_another,
     same_units,
@@ -241,6 +242,8 @@ def _check_units(text: str, cleaned: str, gold: Gold) -> None:
         raise Refused(Refusal.DIFFERENT)
     if gold.units and not units and _is_another_thing(cleaned, gold):
         raise Refused(Refusal.DIFFERENT)
+    if gold.units and changes_unit(cleaned, gold.raw):
+        raise Refused(Refusal.DIFFERENT)
 
 
 def _is_another_thing(cleaned: str, gold: Gold) -> bool:
@@ -263,8 +266,9 @@ def _circled(cleaned: str, gold: Gold) -> Answer | None:
     circled = _CIRCLED.fullmatch(cleaned)
     if circled is None or not re.fullmatch("[①-⑳]+", gold.plain) or refusals(circled[1] or ""):
         return None
-    named = set(re.findall("[①-⑳]", circled[2]))
-    return Answer(verdict=sorted(named) == sorted(gold.plain))
+    named = re.findall("[①-⑳]", circled[2])
+    in_order = list(gold.plain) != sorted(gold.plain)  # 将步骤排列: ②③①
+    return Answer(verdict=(named if in_order else sorted(set(named))) == list(gold.plain))
 
 
 def _date_or_time(cleaned: str, gold: Gold) -> Answer | None:
