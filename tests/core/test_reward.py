@@ -158,7 +158,7 @@ def test_other_commands_say_what_pairs_are_for(
         preflight_main.main([path])
     assert ended.value.code == 1
     assert (
-        "a recipe for python -m r1_recipes.reward, which preflight does not know"
+        "is for python -m r1_recipes.reward, which preflight cannot check"
         in capsys.readouterr().out
     )
 
