@@ -430,7 +430,7 @@ def test_calls_need_a_template_that_writes_them_and_the_recipe_s_format(
     with pytest.raises(SystemExit):
         sft.main([write_recipe("sft", dataset_name=path, mapper="auto")])
     assert (
-        "3 dropped: a call of a tool, which the chat template cannot write (first: row 0)"
+        "3 dropped: a tool call, which the chat template cannot write (first: row 0)"
         in capsys.readouterr().err
     )
     recipe = load_recipe(
