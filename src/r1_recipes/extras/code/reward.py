@@ -185,8 +185,8 @@ def get_sandbox(provider: str) -> Sandbox:
     kind = Bubblewrap if provider == "bubblewrap" else import_object(provider, "code_provider")
     if not (isinstance(kind, type) and issubclass(kind, Sandbox)):
         raise RecipeError(
-            f"code_provider: must be a subclass of r1_recipes.extras.code.sandbox.Sandbox, "
-            f"got {provider}"
+            f"code_provider: {provider}: must be a subclass of "
+            f"r1_recipes.extras.code.sandbox.Sandbox"
         )
     try:
         sandbox = kind()

@@ -82,7 +82,7 @@ class TestRefusal:
 
     def test_a_sandbox_that_answers_nothing(self, commands):
         command(commands, "bwrap", "")
-        self.refused("did not start a program")
+        self.refused("no program started")
 
     def test_one_that_talks_before_it_starts(self, commands):
         command(commands, "bwrap", "print('welcome')")
@@ -108,7 +108,7 @@ class TestRefusal:
 
     def test_what_is_no_sandbox(self):
         self.refused(
-            "is not a subclass of r1_recipes.extras.code.sandbox.Sandbox",
+            "must be a subclass of r1_recipes.extras.code.sandbox.Sandbox",
             provider="fractions:Fraction",
         )
         with pytest.raises(RecipeError, match="no module 'no_such_module'"):
