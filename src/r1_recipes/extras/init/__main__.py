@@ -289,11 +289,11 @@ def choose_reward(fields: list[Row]) -> Reasoned:
     locale = {"number_locale": "de"} if commas > points else {}
     kinds = Counter(answer_kind(text, locale.get("number_locale", "en")) for text in solutions)
     shown = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
-    answers = f"{shown}, such as {min(solutions, key=len)!r:.60}; {commas} with a decimal comma"
+    answers = f"{shown}, such as {min(solutions, key=len)!r:.60}; {commas} have a decimal comma"
     for name, rule in _WORDS["rewards"].items():
         if sum(kinds[kind] for kind in rule["kinds"]) > rule["share"] * len(solutions):
-            return {"reward_funcs": [name], **locale}, f"{answers}: {rule['why']}"
-    return {}, f"{answers}: {_WORDS['unjudged']}"
+            return {"reward_funcs": [name], **locale}, f"{answers}. {rule['why']}"
+    return {}, f"{answers}. {_WORDS['unjudged']}"
 
 
 def answer_kind(solution: str, locale: str) -> str:
@@ -391,7 +391,7 @@ def choose_splits(data: str, usable: list[int], count: int) -> tuple[Settings, i
         raise ValueError("must have at least 2 usable rows, because init holds out a row, got 1")
     tail = count - usable[-last]
     splits = {"dataset_train_split": f"train[:-{tail}]", "dataset_test_split": f"train[-{tail}:]"}
-    why = f"{last} held out, the last rows (shuffle the file first if it is sorted)"
+    why = f"{last} held out for evaluation, from the end (if the file is sorted, shuffle it first)"
     return splits, len(usable) - last, why
 
 
