@@ -156,8 +156,8 @@ class Pool:
         window: int,
         limit: Callable[[int], float],
     ) -> Iterator[tuple[int, float]]:
-        """Fill in the replies. Yield each task whose worker died, and the time limit of the
-        task.
+        """Run tasks and write their replies. Yield each task whose worker died, and its
+        time limit.
         """
         waiting = deque(indices)
         while True:
