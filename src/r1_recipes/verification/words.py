@@ -150,7 +150,7 @@ def _marked(text: str, variables: frozenset[str] | None) -> str:
     return re.sub(r"[^\x00-\x7f]+", "\0", _LETTERS.sub(mark, text))
 
 
-def strange_words(text: str, variables: frozenset[str], own: str = "") -> list[str]:
+def strange_words(text: str, variables: frozenset[str], label: str = "") -> list[str]:
     """Return the words of an answer that may change the algebra beside them, because no list has
     them.
     """
@@ -158,7 +158,7 @@ def strange_words(text: str, variables: frozenset[str], own: str = "") -> list[s
     behind = {run[1] for run in runs if re.search(r"[\d})]\s*\Z", text[: run.start()])}
     units = re.compile(UNITS)
     words = [run[1] for run in runs if not (run[1] in behind and units.fullmatch(run[1]))]
-    known = BESIDE_ALGEBRA | set(own.casefold().split())
+    known = BESIDE_ALGEBRA | set(label.casefold().split())
     if not variables:
         # AB and PQR are names of points.
         words = [word for word in words if not (is_unit(word) or re.fullmatch("[A-Z]{2,4}", word))]
