@@ -212,11 +212,11 @@ def chosen(text: str) -> tuple[str, str] | None:
     """
     if re.search(r"[A-Ja-j]'+\W*\Z", text) and not re.match(r"\W*'", text):
         return None  # B' is another event
-    called = re.sub(r"[*_`$]+", "", _STYLED.sub(r"\1", unicodedata.normalize("NFKC", text))).strip(
+    option = re.sub(r"[*_`$]+", "", _STYLED.sub(r"\1", unicodedata.normalize("NFKC", text))).strip(
         " \t\r\n'\"。"
     )
-    called = _CALLED.sub("", called)
-    match = _CHOICE.match(called.upper() if re.fullmatch(r"\(?[a-j]\)?", called) else called)
+    option = _CALLED.sub("", option)
+    match = _CHOICE.match(option.upper() if re.fullmatch(r"\(?[a-j]\)?", option) else option)
     if (
         match is None
         or _OTHER_CHOICE.search(match["rest"])
@@ -318,11 +318,11 @@ def says(text: str, gold: str) -> bool:
         r"[-!~^/+<>=]", gold
     ):
         return False  # a sign at a word may negate it
-    said = re.sub(r"[\"*_$]", "", text).strip(" .!").casefold()
+    sentence = re.sub(r"[\"*_$]", "", text).strip(" .!").casefold()
     name = re.escape(gold)
     return (
-        re.fullmatch(rf"{_SUBJECT_IN_CHINESE}{name}的?[。]?", said) is not None
-        or re.fullmatch(_SUBJECT + name + _GREATEST, " ".join(re.findall(r"'s\b|[\w,]+", said)))
+        re.fullmatch(rf"{_SUBJECT_IN_CHINESE}{name}的?[。]?", sentence) is not None
+        or re.fullmatch(_SUBJECT + name + _GREATEST, " ".join(re.findall(r"'s\b|[\w,]+", sentence)))
         is not None
     )
 
