@@ -37,7 +37,7 @@ def compare(gold: str | None, raw_gold: str, answer: Answer, precision: int = PR
     parse these expressions, compare the two original texts instead.
     """
     if answer.pairs:
-        return all(equal(parse(own), parse(said), precision) for own, said in answer.pairs)
+        return all(equal(parse(wanted), parse(given), precision) for wanted, given in answer.pairs)
     target, found = parse(gold) if gold else [], [parse(side) for side in answer.sides]
     near = [parse(side) for side in answer.rounded]
     if not (target and found and all(found) and all(near)):
@@ -51,11 +51,11 @@ def compare(gold: str | None, raw_gold: str, answer: Answer, precision: int = PR
             return False  # 22/7 is a different approximation of pi
         near, found = [*found, *near[1:]], near[:1]
         return equal(target, found[0], precision) and all(
-            _approximates(one[0], found[0][0], answer.rounded[0]) for one in near
+            _approximates(values[0], found[0][0], answer.rounded[0]) for values in near
         )
-    return all(equal(target, one, precision, answer.ordered) for one in found) and all(
-        _approximates(target[0], one[0], side)
-        for one, side in zip(near, answer.rounded, strict=True)
+    return all(equal(target, values, precision, answer.ordered) for values in found) and all(
+        _approximates(target[0], values[0], side)
+        for values, side in zip(near, answer.rounded, strict=True)
     )
 
 
@@ -84,10 +84,10 @@ def same(
         return False
     if _is_number(gold) and _is_number(answer):
         return _same_number(gold, answer, precision, is_end=is_end)
-    one, other = _parts(gold), _parts(answer)
-    if one and other:
+    gold_parts, answer_parts = _parts(gold), _parts(answer)
+    if gold_parts and answer_parts:
         unordered = isinstance(gold, sympy.FiniteSet) and isinstance(answer, sympy.FiniteSet)
-        return _same_parts(one, other, precision, unordered and not ordered)
+        return _same_parts(gold_parts, answer_parts, precision, unordered and not ordered)
     if isinstance(gold, sympy.Interval) and isinstance(answer, sympy.Interval):
         return _same_interval(gold, answer, precision)
     if not _verify(gold, answer, precision):
@@ -102,7 +102,9 @@ def _same_parts(gold: list, answer: list, precision: int, unordered: bool) -> bo
     """Return whether two lists have the same parts, in any order if ``unordered``."""
     if len(gold) != len(answer) or len(gold) > MAX_PARTS:
         return False
-    rows = [[same(part, other, precision, nested=True) for other in answer] for part in gold]
+    rows = [
+        [same(part, answer_part, precision, nested=True) for answer_part in answer] for part in gold
+    ]
     return _paired(rows) if unordered else all(row[index] for index, row in enumerate(rows))
 
 
@@ -115,7 +117,10 @@ def _same_interval(gold: Any, answer: Any, precision: int) -> bool:
     if opens != others and not (rounded and all(opens) and not any(others)):
         return False
     ends = (gold.start, answer.start), (gold.end, answer.end)
-    return all(one == other or same(one, other, precision, is_end=True) for one, other in ends)
+    return all(
+        gold_end == answer_end or same(gold_end, answer_end, precision, is_end=True)
+        for gold_end, answer_end in ends
+    )
 
 
 def _paired(rows: list[list[bool]]) -> bool:
@@ -278,15 +283,22 @@ def _vanishes(gold: Any, answer: Any) -> bool:
         return True
     symbols = sorted(gold.free_symbols | answer.free_symbols, key=str)
     points = {symbol: sympy.Rational(31 + 7 * index, 29) for index, symbol in enumerate(symbols)}
-    one, other = (_exact(value).subs(points).evalf(DIGITS) for value in (gold, answer))
-    if not (one.is_number and other.is_number and one.is_finite and other.is_finite):
+    gold_value, answer_value = (
+        _exact(value).subs(points).evalf(DIGITS) for value in (gold, answer)
+    )
+    if not (
+        gold_value.is_number
+        and answer_value.is_number
+        and gold_value.is_finite
+        and answer_value.is_finite
+    ):
         return True
     difference = _exact(gold).subs(points) - _exact(answer).subs(points)
     if difference.is_Rational and not symbols:
         return bool(difference == 0)
     difference = difference.evalf(DIGITS)
     tolerance = EXACTLY if not (_decimals(gold) or _decimals(answer)) else 1e-6
-    return bool(abs(difference) <= tolerance * max(abs(one), abs(other)))
+    return bool(abs(difference) <= tolerance * max(abs(gold_value), abs(answer_value)))
 
 
 def _rounds(typed_gold: Any, gold: Any, answer: Any, typed: bool, is_end: bool) -> bool:
@@ -361,7 +373,7 @@ def judge(
 ) -> bool:
     """Call :func:`compare`. Any exception makes the answer wrong."""
     try:
-        named = tuple((own, said) for own, said in pairs)
+        named = tuple((wanted, given) for wanted, given in pairs)
         return compare(
             gold,
             raw_gold,
