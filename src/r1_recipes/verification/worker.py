@@ -101,7 +101,7 @@ def parse_in_two_stages() -> None:
 
 
 def fork_server(control_fd: int, parent: int) -> None:
-    """Serve the process ``parent`` over the socket ``control_fd`` until either of them ends.
+    """Start workers for the process ``parent`` over the socket ``control_fd`` until either ends.
     Workers end with the fork server.
 
     Every signal is blocked from the start. Ctrl-C and a scheduler's SIGTERM reach the whole process
