@@ -173,8 +173,8 @@ def same_condition(condition: Condition, gold: Condition | None, main: str) -> b
 
 
 def as_gold_says(cleaned: str, condition: Condition | None, gold: Gold) -> str:
-    r"""Return the answer with the reference answer's name of a function or a parameter: ``f(x) =
-    x`` becomes ``f(n) = n``, and ``n\pi`` becomes ``k\pi``.
+    r"""Return the answer with the names of functions and parameters in the reference answer. For
+    example ``f(x)=x`` becomes ``f(n)=n``, and ``n\pi`` becomes ``k\pi``.
     """
     if (
         gold.condition
