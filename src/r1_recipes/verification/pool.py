@@ -57,8 +57,8 @@ KEPT_ENVIRONMENT = (
     "PYTHONHOME",
 )  # other variables may be API keys, which processes that read hostile texts must not have
 
-# ("module:function", *arguments). The arguments are JSON values; the first one identifies the
-# reference answer.
+# ("module:function", *arguments). The arguments are JSON values. The first one is the same for all
+# tasks of one reference answer.
 Task = tuple[str, str, *tuple[object, ...]]
 
 
