@@ -1,8 +1,9 @@
 r"""Decide whether an answer is mathematically equal to the reference answer, in bounded time.
 
-Reading refuses or reduces an answer, and numbers are compared here. The rest goes to math-verify in
-worker processes, which are killed when they hang: ``\boxed{9^{9^{9^{9}}}}`` keeps a C function busy
-that no signal handler and no thread can interrupt. Importing this imports no torch.
+The trainer's process reads the answers, rejects some of them, and compares numbers. Worker
+processes compare the rest with math-verify. They are killed when they hang:
+``\boxed{9^{9^{9^{9}}}}`` keeps a C function busy that no signal handler and no thread can
+interrupt. Importing this module does not import torch.
 """
 
 import atexit
@@ -53,13 +54,13 @@ class Verdict:
     refusal: Refusal | None = None
 
 
-_Asked = tuple[
+_Key = tuple[
     str, str | None, str, int, bool
-]  # gold, answer, locale, precision, whether a list's order counts
+]  # reference answer, answer, locale, precision, whether the order of a list counts
 
 _lock = threading.Lock()
 _pool: Pool | None = None
-_verdicts: dict[_Asked, Verdict] = {}
+_verdicts: dict[_Key, Verdict] = {}
 
 
 def judge(
@@ -96,7 +97,7 @@ def judge(
             left.
     """
     for name, texts in (("golds", golds), ("answers", answers), ("questions", questions)):
-        if isinstance(texts, str):  # its characters would be judged one by one
+        if isinstance(texts, str):  # each character would be judged as an answer
             raise TypeError(
                 f"{name}: must be a list of texts, one per answer, got {texts!r}. Fix: "
                 f"judge([gold], [answer])"
@@ -106,31 +107,31 @@ def judge(
         if questions is not None
         else [False] * len(golds)
     )
-    asked = [
+    keys = [
         (gold or "", answer, locale, precision, order)
         for gold, answer, order in zip(golds, answers, ordered, strict=True)
     ]
     with _judging():
-        verdicts = {pair: _verdicts[pair] for pair in asked if pair in _verdicts}
-        new = [pair for pair in dict.fromkeys(asked) if pair not in verdicts]
-        STATS.cache_hits += len(asked) - len(new)
+        verdicts = {pair: _verdicts[pair] for pair in keys if pair in _verdicts}
+        new = [pair for pair in dict.fromkeys(keys) if pair not in verdicts]
+        STATS.cache_hits += len(keys) - len(new)
         verdicts |= _compare(new)
         _remember({pair: verdicts[pair] for pair in new})
     if questions is None:
-        return [verdicts[pair] for pair in asked]
+        return [verdicts[pair] for pair in keys]
     return [
         Verdict(False, Refusal.COPIED)
         if verdicts[pair].right and is_copied(pair[1] or "", pair[0], question)
         else verdicts[pair]
-        for pair, question in zip(asked, questions, strict=True)
+        for pair, question in zip(keys, questions, strict=True)
     ]
 
 
-def _compare(pairs: list[_Asked]) -> dict[_Asked, Verdict]:
-    """Read each pair, and let the workers compare what reading does not decide."""
-    verdicts: dict[_Asked, Verdict] = {}
-    tasks: dict[_Asked, Any] = {}
-    doubts: dict[_Asked, Refusal | None] = {}
+def _compare(pairs: list[_Key]) -> dict[_Key, Verdict]:
+    """Read each pair, and let the workers compare the pairs that reading does not decide."""
+    verdicts: dict[_Key, Verdict] = {}
+    tasks: dict[_Key, Any] = {}
+    refusals: dict[_Key, Refusal | None] = {}
     for pair in pairs:
         reference, response, locale, precision, ordered = pair
         gold = read_gold(reference, locale, ordered)
@@ -146,7 +147,7 @@ def _compare(pairs: list[_Asked]) -> dict[_Asked, Verdict]:
             refusal = None if right else answer.refusal or Refusal.DIFFERENT
             verdicts[pair] = Verdict(right, refusal)
             continue
-        doubts[pair] = answer.refusal
+        refusals[pair] = answer.refusal
         tasks[pair] = (
             "r1_recipes.verification.compare:judge",
             *(gold.text, gold.raw, answer.sides, answer.rounded, answer.raw),
@@ -154,17 +155,17 @@ def _compare(pairs: list[_Asked]) -> dict[_Asked, Verdict]:
         )
     for pair, reply in zip(tasks, _ask(list(tasks.values())), strict=True):
         verdict = _verdict(reply)
-        if verdict.right is False and doubts[pair]:
-            verdict = replace(verdict, refusal=doubts[pair])
+        if verdict.right is False and refusals[pair]:
+            verdict = replace(verdict, refusal=refusals[pair])
         verdicts[pair] = verdict
     return verdicts
 
 
-def _remember(verdicts: dict[_Asked, Verdict]) -> None:
+def _remember(verdicts: dict[_Key, Verdict]) -> None:
     """Keep the latest verdicts.
 
-    A long answer is refused as fast as it is looked up, and a hurried one is judged when it comes
-    again.
+    Long answers are not kept, because they are rejected as fast as they are looked up. Answers that
+    ran out of the batch's time are not kept, so that they are judged when they come again.
     """
     for pair, verdict in verdicts.items():
         if len(pair[1] or "") <= MAX_ANSWER_CHARS and verdict.refusal is not Refusal.HURRIED:
@@ -187,7 +188,7 @@ def grade(golds: Sequence[str | None], answers: Sequence[str | None]) -> list[bo
 
 
 def score(scorers: Sequence[str], answers: Sequence[str | None]) -> list[bool | None]:
-    """Judge each answer by its task's own checker, with the limits of :func:`grade`.
+    """Judge each answer with the checker of its task, within the limits of :func:`grade`.
 
     Args:
         scorers: JSON texts: ``{"countdown": {"numbers": […], "target": n}}`` or ``{"reasoning_gym":
@@ -198,15 +199,17 @@ def score(scorers: Sequence[str], answers: Sequence[str | None]) -> list[bool | 
         ``True``, ``False`` (also for partial credit), or ``None`` where time ran out.
 
     Raises:
-        ValueError: A scorer is wrong, which is a fault of the data.
+        ValueError: A scorer is not valid. Its row of the data has to be corrected.
         RuntimeError: Workers cannot be started, or reasoning-gym is not installed.
     """
     with _judging():
-        judged = [
+        results = [
             scorer_of(spec)(spec, answer) for spec, answer in zip(scorers, answers, strict=True)
         ]
-        asked = iter(_ask([verdict for verdict in judged if not isinstance(verdict, bool)]))
-    return [_verdict(reply if isinstance(reply, bool) else next(asked)).right for reply in judged]
+        replies = iter(_ask([verdict for verdict in results if not isinstance(verdict, bool)]))
+    return [
+        _verdict(reply if isinstance(reply, bool) else next(replies)).right for reply in results
+    ]
 
 
 def _verdict(reply: bool | Lost) -> Verdict:
@@ -219,7 +222,7 @@ def _verdict(reply: bool | Lost) -> Verdict:
 
 @contextlib.contextmanager
 def _judging() -> Iterator[None]:
-    """One batch at a time, its time on the clock."""
+    """Let one batch run at a time, and add its time to ``STATS.seconds``."""
     started = time.perf_counter()
     with _lock:
         try:
@@ -229,14 +232,14 @@ def _judging() -> Iterator[None]:
 
 
 def _ask(tasks: Sequence[Task]) -> list[bool | Lost]:
-    """Have the workers judge these tasks, each distinct one once."""
+    """Let the workers judge these tasks. Equal tasks are judged once."""
     global _pool
     if not tasks:
         return []
     _pool = _pool or Pool()
     distinct = sorted(
         set(tasks), key=str
-    )  # Those of one gold side by side: a worker reads a gold once.
+    )  # Tasks with one reference answer are adjacent, so that a worker parses it once.
     STATS.cache_hits += len(tasks) - len(distinct)
     verdicts: dict[Task, Any] = {}
     for task, reply in zip(distinct, _pool.run(distinct), strict=True):
@@ -265,8 +268,8 @@ def close() -> None:
 
 
 def _forget_parents_pool() -> None:
-    # After a fork the pipes belong to the parent: two processes reading one would take each other's
-    # replies.
+    # After a fork the pipes belong to the parent. If two processes read from the same pipe, each
+    # takes replies meant for the other.
     global _lock, _pool
     _lock, _pool = threading.Lock(), None
 

@@ -1,8 +1,8 @@
-"""Words beside an expression: which may stand there, and which make another thing of it."""
+"""Words beside an expression: which words may stand there, and which change its meaning."""
 
 import re
 
-# Words that may stand beside algebra; any other word could change it: "the derivative of", "abcd".
+# Words that may stand beside algebra. Any other word could change it: "the derivative of", "abcd".
 _BESIDE_ALGEBRA_TEXT = """
 a an the and or so thus hence therefore then is are be equals equal to of for in as by it that
 this we get have find obtain answer final result solution solutions only simplified form
@@ -17,7 +17,7 @@ maximum perimeter radius parallel perpendicular through passing point points tan
 directrix unique possible simply namely exactly limit sum product difference
 """
 BESIDE_ALGEBRA = frozenset(_BESIDE_ALGEBRA_TEXT.split())
-# Beside a value without letters, also these.
+# These words may also stand beside a value without letters.
 _BESIDE_VALUES_TEXT = """
 approximately about around roughly altogether unit units square cubic degrees radians ordered pair
 pairs triple coordinates vertex vertices center centre foci focus respectively product products
@@ -25,7 +25,7 @@ has have had was were will would equals evaluates comes out yes at on increasing
 converges diverges ratio
 """
 BESIDE_VALUES = frozenset(_BESIDE_VALUES_TEXT.split())
-# The same in Chinese.
+# Chinese words that may stand beside an expression.
 CHINESE = re.compile("[\u4e00-\u9fff]+")
 _BESIDE_IN_CHINESE_TEXT = """
 的 解 解集 解为 为 是 得 即 即为 故 所以 因此 因为 则 于是 从而 与 和 或 且
@@ -44,13 +44,13 @@ _RESTRICTS = re.compile(
     r"complement\w*)\b|(?<![为是])(?<!任意)(?:[正负]?整数|[正负]数|自然数|有理数|无理数|[质奇偶]数)",
     re.IGNORECASE,
 )
-# "72/total", but for "72/hour"
+# Matches "72/total", but not "72/hour".
 DIVIDED = re.compile(
     r"[\d})]\s*/\s*(?!(?:hours?|minutes?|seconds?|days?|weeks?|months?|years?|person|each|"
     r"item|pound|gallon|mile)\b)[A-Za-z]{4,}"
 )
 SELECTS = re.compile(r"(?i)\b(?:divisible by|(?:ending|ends?|starting|starts?) (?:in|with))\s*\Z")
-# "sinh(72)", "multiples of 72": the word acts on the number; "a total of 72" names it.
+# In "sinh(72)" and "multiples of 72" the word acts on the number. "A total of 72" only names it.
 ACTS = re.compile(
     r"[^\W\d_]{2,}(?:\(|\\begin)\Z|(?<!\\)\b(?:sinh|cosh|tanh|coth|sech|csch|arc\w+|erfc?|"
     r"floor|ceil\w*|gcd|lcm|root|cbrt|conj\w*|abs|fib|sgn|det|adj|tr|"
@@ -74,7 +74,7 @@ ACTS = re.compile(
 )
 
 
-# "the slope of 2x", "parallel to y = 2x": another thing than what follows.
+# "The slope of 2x" and "parallel to y = 2x" are not the expression that follows the words.
 _ACTS_ON_ALGEBRA = re.compile(
     r"(?:\b(?!(?:equation|expression|form|value|formula|graph|solution|roots?|function|set|"
     r"line|curve)\s)\w+\s+of|(?<!equal )\bto|through|"
@@ -82,7 +82,7 @@ _ACTS_ON_ALGEBRA = re.compile(
     r"\s*(?:the\s+)?\Z",
     re.IGNORECASE,
 )
-# What something has: "the area of the curve x^2", "y = 2x tangent"; with "is" it is named.
+# A property: "the area of the curve x^2", "y = 2x tangent". "The area is x^2" only names it.
 _PROPERTY = re.compile(
     r"(?:\b(?:minimum|maximum|minima|maxima|perpendicular|parallel|tangents?|slope|domain|range|"
     r"perimeter|area|volume|length|distance|probability|intercept|radius|axis|directrix|through|"
@@ -97,7 +97,7 @@ _PROPERTY_BEHIND = re.compile(
 
 
 def changes(text: str, pieces: list[str], piece: str, variables: frozenset[str]) -> bool:
-    """Return whether the words beside an expression make another one of it."""
+    """Return whether the words beside an expression change its meaning."""
     before, _, behind = text.partition(piece)
     rest = text.replace(piece, " ")
     return (
@@ -111,7 +111,7 @@ def changes(text: str, pieces: list[str], piece: str, variables: frozenset[str])
     )
 
 
-# Of several values, or of a whole object, these name something else: "the mean of 2, 4, 6".
+# Before several values or a whole object, such words name something else: "the mean of 2, 4, 6".
 _OF_SEVERAL = re.compile(
     r"\b(?!(?:values?|solutions?|interval|range|domain|pairs?|points?)\s+of\b)(?:power\s+)?\w+\s+of"
     r"\s*(?:the\s+)?\Z",
@@ -124,14 +124,14 @@ _NEARBY = re.compile(
 
 
 def acts_on_list(text: str) -> bool:
-    """Return whether words in front of a list name something else: "the mean of 2, 4, 6"."""
+    """Return whether the words before a list name something else: "the mean of 2, 4, 6"."""
     head = re.match(r"[^\d\\(\[{]*", text)
     return head is not None and _OF_SEVERAL.search(head[0]) is not None
 
 
 def _names_another(before: str, behind: str, piece: str) -> bool:
-    """Return whether an expression is only named to say something else: "the next integer after
-    2\\sqrt{5}", "the mean of 2, 4, 6".
+    r"""Return whether an expression is mentioned only to name something else: "the next integer
+    after 2\sqrt{5}", "the mean of 2, 4, 6".
     """
     if _NEARBY.search(before) and not behind.strip(" .!$"):
         return True
@@ -155,15 +155,15 @@ def _acts_on(before: str, piece: str, variables: frozenset[str]) -> bool:
 
 
 def _restricts(rest: str, piece: str, variables: frozenset[str]) -> bool:
-    """Return whether words leave out some of what an expression stands for: "even", "prime"."""
+    """Return whether words exclude some values of an expression: "even", "prime"."""
     many = variables or re.search(r"[<>]|\\[lg]e(?![a-z])|\A\\?[\[({]|\\mathbb", piece)
     return bool(many) and _RESTRICTS.search(rest) is not None
 
 
 def _loses_a_sign(text: str, pieces: list[str], piece: str) -> bool:
-    """Return whether a sign stands at a word and would go with it: "72 eggs - x", "x^2 - area".
+    """Return whether a sign would be removed together with the words: "72 eggs - x", "x^2 - area".
 
-    The slash of "miles/hour" and a dash are none.
+    The slash of "miles/hour" and a dash do not count.
     """
     rest = text.replace(piece, "")
     if (

@@ -1,8 +1,8 @@
-r"""Whether an answer's expressions equal the gold's, as a worker decides it: math-verify reads and
-compares, SymPy checks what it rounds.
+"""Compare an answer's expressions with the reference answer, inside a worker process.
 
-Between exact numbers nothing is rounded: ``1-2^{-99}`` is not ``1-2^{-100}``. A decimal counts by
-the places that are typed.
+math-verify parses and compares the expressions, and SymPy checks what math-verify rounds. Exact
+numbers are never rounded: ``1-2^{-99}`` is not ``1-2^{-100}``. A decimal is compared at the places
+that are written.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from r1_recipes.verification.numbers import (
     rounds_to,
 )
 
-NEAR_ZERO = 0.001  # a gold below is compared from its first digit on: 0.0 is not 6.63e-34
+NEAR_ZERO = 0.001  # below it, places count from the first digit: 0.0 is not 6.63e-34
 DIGITS, EXACTLY = (
     40,
     1e-25,
-)  # two exact values are evaluated to so many digits, and may differ by that share of themselves
-LONGEST_DECIMAL = 10**12  # an integer, or a fraction's denominator, above is no decimal's rounding
-MAX_PARTS = 20  # of a list whose parts are tried against each other
-PARSED_REMEMBERED = 4096  # parsed expressions that a worker keeps, golds above all: a few KB each
+)  # the digits to which exact values are evaluated, and the relative difference they may have
+LONGEST_DECIMAL = 10**12  # above it, an integer or a denominator cannot be rounded to a decimal
+MAX_PARTS = 20  # a longer list is wrong: each part is compared with each part of the other list
+PARSED_REMEMBERED = 4096  # parsed expressions that a worker caches, at a few KB each
 
 
 def compare(gold: str | None, raw_gold: str, answer: Answer, precision: int = PRECISION) -> bool:
-    """Whether every side equals the gold, as they are read here or, if math-verify cannot parse
-    these, as they stand.
+    """Return whether every side of the answer equals the reference answer. If math-verify cannot
+    parse these expressions, compare the two original texts instead.
     """
     if answer.pairs:
-        return all(equal(parse(own), parse(said), precision) for own, said in answer.pairs)
+        return all(equal(parse(wanted), parse(given), precision) for wanted, given in answer.pairs)
     target, found = parse(gold) if gold else [], [parse(side) for side in answer.sides]
     near = [parse(side) for side in answer.rounded]
     if not (target and found and all(found) and all(near)):
@@ -48,14 +48,14 @@ def compare(gold: str | None, raw_gold: str, answer: Answer, precision: int = PR
         near and _decimals(target[0]) and not _decimals(found[0][0])
     ):  # "2\sqrt{2} \approx 2.83" for 2.83
         if found[0][0].is_Rational and rounds_constant(Fraction(str(target[0]))):
-            return False  # 22/7 is another approximation
+            return False  # 22/7 is a different approximation of pi
         near, found = [*found, *near[1:]], near[:1]
         return equal(target, found[0], precision) and all(
-            _approximates(one[0], found[0][0], answer.rounded[0]) for one in near
+            _approximates(values[0], found[0][0], answer.rounded[0]) for values in near
         )
-    return all(equal(target, one, precision, answer.ordered) for one in found) and all(
-        _approximates(target[0], one[0], side)
-        for one, side in zip(near, answer.rounded, strict=True)
+    return all(equal(target, values, precision, answer.ordered) for values in found) and all(
+        _approximates(target[0], values[0], side)
+        for values, side in zip(near, answer.rounded, strict=True)
     )
 
 
@@ -71,23 +71,23 @@ def same(
     nested: bool = False,
     is_end: bool = False,
 ) -> bool:
-    """Whether two SymPy values are equal: number by number inside lists, pairs, sets, intervals and
-    matrices.
+    """Return whether two SymPy values are equal. Lists, pairs, sets, intervals and matrices are
+    compared number by number.
     """
     import sympy
 
     gold, answer = _alike(gold, answer)
     if nested and isinstance(gold, sympy.Set) != isinstance(answer, sympy.Set):
         return False  # math-verify takes 2 for {2}
-    # An interval that is empty, (9,1], equals every other empty one: only the same text is right.
+    # An empty interval such as (9,1] equals all empty intervals, so only the same text is right.
     if gold == sympy.EmptySet:
         return False
     if _is_number(gold) and _is_number(answer):
         return _same_number(gold, answer, precision, is_end=is_end)
-    one, other = _parts(gold), _parts(answer)
-    if one and other:
+    gold_parts, answer_parts = _parts(gold), _parts(answer)
+    if gold_parts and answer_parts:
         unordered = isinstance(gold, sympy.FiniteSet) and isinstance(answer, sympy.FiniteSet)
-        return _same_parts(one, other, precision, unordered and not ordered)
+        return _same_parts(gold_parts, answer_parts, precision, unordered and not ordered)
     if isinstance(gold, sympy.Interval) and isinstance(answer, sympy.Interval):
         return _same_interval(gold, answer, precision)
     if not _verify(gold, answer, precision):
@@ -99,35 +99,42 @@ def same(
 
 
 def _same_parts(gold: list, answer: list, precision: int, unordered: bool) -> bool:
-    """Whether two lists have the same parts; ``unordered``: in any order."""
+    """Return whether two lists have the same parts, in any order if ``unordered``."""
     if len(gold) != len(answer) or len(gold) > MAX_PARTS:
         return False
-    rows = [[same(part, other, precision, nested=True) for other in answer] for part in gold]
+    rows = [
+        [same(part, answer_part, precision, nested=True) for answer_part in answer] for part in gold
+    ]
     return _paired(rows) if unordered else all(row[index] for index, row in enumerate(rows))
 
 
 def _same_interval(gold: Any, answer: Any, precision: int) -> bool:
-    """Whether two intervals have the same ends; one that is rounded is neither in nor out."""
+    """Return whether two intervals have the same ends. If both ends of an open reference interval
+    are decimals, a closed interval may answer it.
+    """
     opens, others = [(value.left_open, value.right_open) for value in (gold, answer)]
     rounded = _decimals(gold.start) and _decimals(gold.end)
     if opens != others and not (rounded and all(opens) and not any(others)):
         return False
     ends = (gold.start, answer.start), (gold.end, answer.end)
-    return all(one == other or same(one, other, precision, is_end=True) for one, other in ends)
+    return all(
+        gold_end == answer_end or same(gold_end, answer_end, precision, is_end=True)
+        for gold_end, answer_end in ends
+    )
 
 
 def _paired(rows: list[list[bool]]) -> bool:
-    """Whether each part of one list has a part of the other for itself; parts that are equal make
-    no difference which is taken.
+    """Return whether each part of one list can be paired with a different part of the other. It
+    does not matter which of several equal parts is taken.
     """
     taken: set[int] = set()
     for row in rows:
-        found = next(
+        partner = next(
             (index for index, same_part in enumerate(row) if same_part and index not in taken), None
         )
-        if found is None:
+        if partner is None:
             return False
-        taken.add(found)
+        taken.add(partner)
     return True
 
 
@@ -144,8 +151,8 @@ def _verify(gold: Any, answer: Any, precision: int) -> bool:
 
 
 def _alike(gold: Any, answer: Any) -> tuple[Any, Any]:
-    """Two values as one kind where they may mean the same: a pair as math-verify reads it (an open
-    interval), a column, and ``i``.
+    """Return two values as one type where they may mean the same. math-verify reads a pair as an
+    open interval; a column may be a pair; ``i`` may be the imaginary unit.
     """
     import sympy
 
@@ -169,14 +176,16 @@ def _alike(gold: Any, answer: Any) -> tuple[Any, Any]:
     ]
     if all(units) and all(isinstance(value, sympy.Expr) for value in values):
         values = [
-            value.subs(dict.fromkeys(own, sympy.I))
-            for value, own in zip(values, units, strict=True)
+            value.subs(dict.fromkeys(symbols, sympy.I))
+            for value, symbols in zip(values, units, strict=True)
         ]
     return values[0], values[1]
 
 
 def _parts(value: Any) -> list[Any]:
-    """The parts of a list, a pair or a matrix (its shape is one of them), in the order as typed."""
+    """Return the parts of a list, a pair or a matrix, in the order in which they were written. The
+    shape of a matrix is appended to its parts.
+    """
     import sympy
 
     if isinstance(value, sympy.FiniteSet):
@@ -191,14 +200,14 @@ def _is_number(value: Any) -> bool:
 
 
 def _decimals(value: Any) -> bool:
-    """Whether a value was typed with a decimal point."""
+    """Return whether a value was written with a decimal point."""
     import sympy
 
     return isinstance(value, sympy.Basic | sympy.MatrixBase) and value.has(sympy.Float)
 
 
 def _exact(value: Any) -> Any:
-    """A value with its decimals as the fractions that were typed."""
+    """Return a value with its decimals replaced by the fractions that were written."""
     import sympy
 
     return value.xreplace(
@@ -227,7 +236,7 @@ def _same_number(gold: Any, answer: Any, precision: int, is_end: bool = False) -
 
 
 def _same_exact(gold: Any, answer: Any, precision: int, exact: list) -> bool:
-    """Whether two numbers are equal to the last digit."""
+    """Return whether two numbers are equal to the last digit."""
     return (
         _verify(gold, answer, precision)
         and (exact[0] - exact[1]).is_zero is not False
@@ -236,7 +245,9 @@ def _same_exact(gold: Any, answer: Any, precision: int, exact: list) -> bool:
 
 
 def _scale(gold: Any) -> Any:
-    """The power of ten for a gold below ``NEAR_ZERO``, whose places count from the first digit."""
+    """Return the power of ten that moves a reference answer below ``NEAR_ZERO`` to its first digit,
+    from which its places count; 1 for any other.
+    """
     import sympy
 
     size = abs(gold.evalf(15)) if gold.is_real else 1
@@ -246,14 +257,14 @@ def _scale(gold: Any) -> Any:
 
 
 def _too_long_for_decimals(value: Any, exact: Any) -> bool:
-    """Whether an exact number has more digits than a decimal could be a rounding of."""
+    """Return whether an exact number has too many digits for a decimal to be its rounding."""
     if not exact.is_Rational or _decimals(value):
         return False
     return max(abs(exact.p) if exact.q == 1 else 0, exact.q) > LONGEST_DECIMAL
 
 
 def _differ_by_rounding(gold: Any, answer: Any, precision: int, exact: list) -> bool:
-    """Whether two numbers agree in all places that count; a whole number is not rounded."""
+    """Return whether two numbers agree in all places that count. Whole numbers are not rounded."""
     difference = exact[0] - exact[1]
     if difference.is_zero or not difference.is_Rational:
         return bool(difference.is_zero)
@@ -263,8 +274,8 @@ def _differ_by_rounding(gold: Any, answer: Any, precision: int, exact: list) -> 
 
 
 def _vanishes(gold: Any, answer: Any) -> bool:
-    """Whether nothing is left of the difference: math-verify cuts off what is small. Variables
-    stand for fixed fractions.
+    """Return whether the difference is zero, also in the digits that math-verify cuts off.
+    Variables are replaced by fixed fractions.
     """
     import sympy
 
@@ -272,20 +283,27 @@ def _vanishes(gold: Any, answer: Any) -> bool:
         return True
     symbols = sorted(gold.free_symbols | answer.free_symbols, key=str)
     points = {symbol: sympy.Rational(31 + 7 * index, 29) for index, symbol in enumerate(symbols)}
-    one, other = (_exact(value).subs(points).evalf(DIGITS) for value in (gold, answer))
-    if not (one.is_number and other.is_number and one.is_finite and other.is_finite):
+    gold_value, answer_value = (
+        _exact(value).subs(points).evalf(DIGITS) for value in (gold, answer)
+    )
+    if not (
+        gold_value.is_number
+        and answer_value.is_number
+        and gold_value.is_finite
+        and answer_value.is_finite
+    ):
         return True
     difference = _exact(gold).subs(points) - _exact(answer).subs(points)
     if difference.is_Rational and not symbols:
         return bool(difference == 0)
     difference = difference.evalf(DIGITS)
     tolerance = EXACTLY if not (_decimals(gold) or _decimals(answer)) else 1e-6
-    return bool(abs(difference) <= tolerance * max(abs(one), abs(other)))
+    return bool(abs(difference) <= tolerance * max(abs(gold_value), abs(answer_value)))
 
 
 def _rounds(typed_gold: Any, gold: Any, answer: Any, typed: bool, is_end: bool) -> bool:
-    """Whether a gold that is a decimal is a rounding of the answer; a fraction that is meant is
-    equal, so that it is none, and of 12.5% only 0.125 is one.
+    """Return whether a decimal reference answer is a rounding of the answer. An exact fraction must
+    be equal instead, and 12.5% is only 0.125.
     """
     import sympy
 
@@ -298,8 +316,8 @@ def _rounds(typed_gold: Any, gold: Any, answer: Any, typed: bool, is_end: bool) 
 
 
 def _approximates(exact: Any, near: Any, typed_near: str) -> bool:
-    """Return whether a decimal is the exact value, rounded to the places that are typed: 3.46 for
-    2\\sqrt{3}, but not 3.0 for \\sqrt{10}.
+    r"""Return whether a decimal is the exact value, rounded to the places that are written: 3.46
+    for 2\sqrt{3}, but not 3.0 for \sqrt{10}.
     """
     import sympy
 
@@ -317,10 +335,10 @@ def _approximates(exact: Any, near: Any, typed_near: str) -> bool:
 
 @functools.lru_cache(PARSED_REMEMBERED)
 def parse(text: str) -> list:
-    """Return what math-verify makes of a plain number (decimals get its tolerance) or of LaTeX.
+    """Return what math-verify makes of a plain number or of LaTeX.
 
-    It takes no units off: "t" and "less" are among its units, and
-    :mod:`~r1_recipes.verification.reading` knows the gold.
+    Units are not removed here: math-verify's list of units contains "t" and "less", and only
+    :mod:`~r1_recipes.verification.reading` knows the reference answer.
     """
     import math_verify
     from latex2sympy2_extended import NormalizationConfig
@@ -353,14 +371,14 @@ def judge(
     ordered: bool,
     pairs: Sequence[Sequence[str]],
 ) -> bool:
-    """Call :func:`compare`; whatever goes wrong makes the answer wrong."""
+    """Call :func:`compare`. Any exception makes the answer wrong."""
     try:
-        named = tuple((own, said) for own, said in pairs)
+        named = tuple((wanted, given) for wanted, given in pairs)
         return compare(
             gold,
             raw_gold,
             Answer(tuple(sides), tuple(rounded), raw, ordered=ordered, pairs=named),
             precision,
         )
-    except Exception:  # RecursionError and MemoryError too: sympy on a hostile text.
+    except Exception:  # SymPy may raise RecursionError and MemoryError on a hostile text.
         return False

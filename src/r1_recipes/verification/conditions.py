@@ -1,4 +1,4 @@
-"""What a letter ranges over: conditions at the end of a text, and bounds as intervals."""
+"""The range of a letter: conditions at the end of a text, and bounds as intervals."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _SET = r"(?:\\math(?:bb|bf|rm)\s*\{?\s*)?[NZRQ]\s*\}?\s*(?:[_^]\s*\{?\s*[*+]\s*\
 _KIND = r"(?:(?:positive|natural|non-?negative)\s+)?(?:integer|real|number)s?(?:\s+numbers?)?"
 
 
-# "k \\in \\mathbb{Z}", "k is an integer", "for all integers n", "n \\ge 1", "x \\ne -1" at the end
-# of a text.
+# A condition at the end of a text: "k \\in \\mathbb{Z}", "k is an integer", "for all integers n",
+# "n \\ge 1", "x \\ne -1".
 _CONDITION = re.compile(
     r"(?P<before>(?:\s*[,;]\s*|\s*\(\s*|\s+)(?:(?:for|where|with|when|if)\b\s*|\\forall\s*|"
     r"(?:all|any|every|some)\s+(?=[^\\]*\\in))*)"
@@ -28,7 +28,7 @@ _CONDITION = re.compile(
 
 @dataclass(frozen=True)
 class Condition:
-    """What a letter ranges over: ``k \\in \\mathbb{Z}``."""
+    r"""The range of a letter, such as ``k \in \mathbb{Z}``."""
 
     letter: str
     range: str  # ``Z``, ``N+``, ``all``, or a bound itself: ``n\\ge1``
@@ -36,7 +36,7 @@ class Condition:
 
 
 def split_condition(text: str) -> tuple[str, Condition | None]:
-    """A text, and the condition on one of its letters that it ends with."""
+    """Return a text without the condition that it ends with, and that condition or ``None``."""
     found = _CONDITION.search(text)
     if found is None or not (main := text[: found.start()].strip(" ,;")):
         return text, None
@@ -46,7 +46,7 @@ def split_condition(text: str) -> tuple[str, Condition | None]:
     )
     if (ranged or excluded) not in letters(main):
         return text, None
-    # "x > 0, x \ne 1" is a list of conditions, and "x \ne 1" with nothing before it is the answer
+    # "x > 0, x \ne 1" is a list of conditions. "x \ne 1" with nothing before it is the answer
     # itself.
     if excluded and (not found["before"].strip() or re.search(r"[<>]|\\[lg]e(?![a-z])", main)):
         return text, None
@@ -61,20 +61,20 @@ def split_condition(text: str) -> tuple[str, Condition | None]:
     )
 
 
-def _range(said: str) -> str:
-    """``Z``, ``N+`` and the like, of ``\\mathbb{Z}`` or of "k is a positive integer"."""
-    if "real" in said:
+def _range(bounds: str) -> str:
+    r"""Return ``Z``, ``N+`` and so on for ``\mathbb{Z}`` or for "k is a positive integer"."""
+    if "real" in bounds:
         return "R"
-    if re.search("non-?negative", said):
+    if re.search("non-?negative", bounds):
         return "N"
-    if re.search("positive|natural", said):
+    if re.search("positive|natural", bounds):
         return "N+"
-    if "integer" in said:
+    if "integer" in bounds:
         return "Z"
-    if "\\in" not in said and "{" not in said and not re.fullmatch(r"\W*[NZRQ]\W*", said):
+    if "\\in" not in bounds and "{" not in bounds and not re.fullmatch(r"\W*[NZRQ]\W*", bounds):
         return "all"
-    # N* is N+; of the others the star leaves out 0 alone.
-    return re.sub(r"\\math(?:bb|bf|rm)|[\s{}_^]", "", said).replace("N*", "N+")
+    # N* is N+. In Z*, Q* and R* the star only excludes 0.
+    return re.sub(r"\\math(?:bb|bf|rm)|[\s{}_^]", "", bounds).replace("N*", "N+")
 
 
 _BOUND = r"(?:[^<>=,|_A-Za-z\\]|\\(?:frac|sqrt|pi|infty)(?![A-Za-z]))+?"
@@ -96,8 +96,8 @@ _EITHER = re.compile(r"\s*,?\s*(?:\bor\b|\\lor(?![a-z])|\\vee(?![a-z])|或)\s*")
 
 
 def two_bounds(text: str) -> str:
-    """``1 > x > 0``, ``0 < x and x < 1`` and ``x > 0, x < 1`` as ``0 < x < 1``; any other text as
-    it is.
+    """Return ``1 > x > 0``, ``0 < x and x < 1`` and ``x > 0, x < 1`` as ``0 < x < 1``, and any
+    other text unchanged.
     """
     turned = {">": "<", "\\ge": "\\le", "<": ">", "\\le": "\\ge"}
     if chain := _FALLING.fullmatch(text):
@@ -123,7 +123,9 @@ def two_bounds(text: str) -> str:
 
 
 def union(text: str) -> str | None:
-    """Bounds on one letter that are joined by "or", ``x < 2 or x > 3``, as a union of intervals."""
+    """Return bounds on one letter that are joined by "or", such as ``x < 2 or x > 3``, as a union
+    of intervals; ``None`` for any other text.
+    """
     intervals, names = [], set()
     for piece in _EITHER.split(text):
         if one := _ONE_BOUND.fullmatch(piece):

@@ -1,5 +1,5 @@
-r"""An answer's expression: its kind, its names and bounds and conditions, and what of it has to
-equal the gold.
+"""Read the expressions of an answer: their form, their names, bounds and conditions, and which of
+them must equal the reference answer.
 """
 
 from __future__ import annotations
@@ -49,22 +49,22 @@ _PAIR = re.compile(r"\\?\{?\s*[(](.*,.*)[)]\s*\\?\}?", re.DOTALL)
 _LINK = re.compile(r"\b(?:is|are|was|were|equals|ist|beträgt|est|es)\b|[为是]")
 _CURVE = re.compile(r"\A\s*[A-Za-z]\w?\s*:\s*(?=[^:]*=)")  # "L: y = 2x + 3"
 _IS = re.compile(r"\b([A-Za-z])\s+(?:is|equals)\s+(?=[-\d\\(])")  # "the value of x is 5"
-# Towers of powers and factorials: each would cost a worker its whole time limit, and no plain gold
-# is answered with one.
+# Towers of powers and factorials. Each would use up a worker's time limit, and no correct answer to
+# a plain reference answer has one.
 _TOWER = re.compile(
     r"\^[\s{(]*\d+[\s}]*\^|\^\{?\d{2,}\}?\s*\)+\s*\^\{?\d{2,}|"
     r"\)\s*\^[^()^]*\)\s*\^[^()^]*\)\s*\^|\^\{?-?\d{5,}|\d{5,}\s*!|![\s)}]*!"
 )
-# Two numbers with nothing, or nothing known, between them: math-verify adds or joins them, or drops
-# what it cannot read.
+# Two numbers with nothing readable between them. math-verify adds or joins them, or drops what it
+# cannot read.
 _UNSEPARATED = re.compile(r"(?:[\d.]|(?<!matrix)\})\s+[\d.]|\.\.|%\s*[^\s)}]|---|\d['\"]+\d")
 _RATIO = re.compile(r"\d\s*:\s*\d")
 _DERIVATIVE = re.compile(r"\\frac\s*\{\s*d[^{}]*\}\s*\{\s*d")
-# A word at a command or a brace is a factor: \\sqrt{2}wxyz.
+# A word that touches a command or a brace is a factor: \\sqrt{2}wxyz.
 _GLUED_WORD = re.compile(
     r"(?:\}|\\pi)[A-Za-z]{4,}|(?<![A-Za-z\\])[A-Za-z]{4,}\\(?:sqrt|frac|pi|log|ln|sin|cos|tan)"
 )
-# Where the left side of an equation may have the gold's own letter: f(x), a_n, dy/dx.
+# The left side of an equation may contain the variable in these forms only: f(x), a_n, dy/dx.
 _CALL = re.compile(
     r"(?<![A-Za-z])[A-Za-z](?:'*|\^\{?-1\}?)\s*\([A-Za-z](?:,\s*[A-Za-z])*\)|_(?:\w|\{[^{}]*\})|"
     r"\\frac\s*\{\s*d\w*\s*\}\s*\{\s*d\w\s*\}|[A-Za-z]{3,}"
@@ -75,27 +75,29 @@ _TASK = re.compile(r"\\(?:sum|prod|i*int|oint|lim)(?![A-Za-z])")
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer: what has to equal the gold, or why there is nothing."""
+    """What has to equal the reference answer, or why there is nothing to compare."""
 
-    sides: tuple[str, ...] = ()  # each as math-verify shall read it
+    sides: tuple[str, ...] = ()  # each as text for math-verify
     rounded: tuple[str, ...] = ()  # decimals behind a sign of approximation
-    raw: str | None = None  # the answer as it stands, if that may decide as well
-    verdict: bool | None = None  # if it needs no comparison
+    raw: str | None = None  # the original text, if math-verify may compare it, too
+    verdict: bool | None = None  # set if no comparison is needed
     refusal: Refusal | None = (
-        None  # why there is nothing to compare; with sides: what to call it if one of them differs
+        None  # why there is nothing to compare; beside ``sides``: the reason if one of them differs
     )
     ordered: bool = False  # the parts of a list are compared in their order
     pairs: tuple[
         tuple[str, str], ...
-    ] = ()  # a gold's named parts, each with the answer's of that name
+    ] = ()  # named parts of the reference answer, each with the answer's part of that name
 
 
 class Refused(Exception):
-    """There is nothing to compare; its argument is the :class:`Refusal`."""
+    """Raised when there is nothing to compare. Its argument is the :class:`Refusal`."""
 
 
 def read_expression(text: str, cleaned: str, gold: Gold) -> Answer:
-    """Read an answer that is mathematics: what has to equal the gold, or why nothing can."""
+    """Read an answer that is mathematics. Return what must equal the reference answer, or the
+    refusal.
+    """
     try:
         return _read(text, cleaned, gold)
     except Refused as refused:
@@ -125,21 +127,23 @@ def _read(text: str, cleaned: str, gold: Gold) -> Answer:
 
 
 def in_digits(gold: Gold) -> bool:
-    """Return whether a gold is a number in digits, whose answers are often whole sentences."""
+    """Return whether the reference answer is a number in digits. Answers to such a number are often
+    whole sentences.
+    """
     return re.fullmatch(r"-?[\d.,]+%?", (gold.text or "").strip()) is not None
 
 
 def _is_beside_another(cleaned: str, gold: Gold) -> bool:
-    """Return whether unknown words stand beside a value, behind the "is" if there is one: of the
-    subject nothing is known.
+    """Return whether unknown words stand beside a value. The subject before an "is" may have any
+    words, so only the text behind it counts.
     """
-    said = _LINK.split(cleaned)[-1]
-    return bool(strange_words(said, gold.variables, gold.left_out))
+    predicate = _LINK.split(cleaned)[-1]
+    return bool(strange_words(predicate, gold.variables, gold.left_out))
 
 
 def _check_cost(cleaned: str, gold: Gold) -> None:
-    """Refuse what would cost a parser seconds. Honest answers are about as long and as deep as
-    their gold.
+    """Refuse what would take a parser seconds. Correct answers are about as long and as deeply
+    nested as the reference answer.
     """
     if _GLUED_WORD.search(cleaned) and not _GLUED_WORD.search(gold.raw):
         raise Refused(Refusal.CHANGED)
@@ -150,7 +154,7 @@ def _check_cost(cleaned: str, gold: Gold) -> None:
 
 
 def _result_of_task(cleaned: str, gold: Gold) -> str:
-    """Return 55 of ``\\sum_{k=1}^{10} k = 55``, and any other text as it is."""
+    r"""Return 55 for ``\sum_{k=1}^{10} k = 55``, and any other text unchanged."""
     if gold.variables or not _TASK.match(cleaned):
         return cleaned
     level = zip(cleaned, depths(cleaned), strict=False)
@@ -159,7 +163,7 @@ def _result_of_task(cleaned: str, gold: Gold) -> str:
 
 
 def _without_names(cleaned: str, gold: Gold) -> str:
-    """Take off the answer's condition, if it is the gold's, the name of a value, and the unit."""
+    """Remove the name of a value, the unit, and a condition that the reference answer has, too."""
     if RELATION.search(gold.text or "") or kind_of(gold.text or ""):
         cleaned = two_bounds(cleaned)
     cleaned, condition = split_condition(cleaned)
@@ -174,7 +178,7 @@ def _without_names(cleaned: str, gold: Gold) -> str:
 def _is_same_condition(condition: Condition, main: str, gold: Gold) -> bool:
     inequality = re.search(r"[<>]|\\[lg]e(?![a-z])", main)
     if inequality and condition.range[:1] in "NZ" and not gold.condition:
-        return False  # fewer numbers than the inequality has
+        return False  # integers are fewer numbers than the inequality has
     return same_condition(condition, gold.condition, main)
 
 
@@ -194,7 +198,9 @@ def _without_words(bare: str, gold: Gold) -> str:
 
 
 def _pair_as_gold(expression: str, gold: Gold) -> str:
-    """Return ``(x, y) = (1, 2)``, and ``x = 1, y = 2`` beside a gold ``(1, 2)``, as the pair."""
+    """Return ``(x, y) = (1, 2)`` as a pair; also ``x = 1, y = 2`` if the reference answer is a pair
+    such as ``(1, 2)``.
+    """
     if pair := NAMED_PAIR.fullmatch(expression):
         names, values = [name.strip() for name in split(pair[1])], split(pair[2])
         if len(names) != len(values) or len(set(names)) < len(names):
@@ -212,14 +218,14 @@ def _pair_as_gold(expression: str, gold: Gold) -> str:
 
 
 def _in_order(names: list[str], values: list[str]) -> str:
-    """Return named values as a pair, in the order of the alphabet where the names have one."""
+    """Return named values as a pair, in the order of x, y, z or a, b, c, or else as given."""
     if in_alphabet(names):
         return in_order_of_names(zip(names, values, strict=True))
     return f"({', '.join(values)})"
 
 
 def _check_separators(expression: str, gold: Gold) -> None:
-    """Refuse several values for a gold of one, and numbers with nothing between them."""
+    """Refuse several values if the reference answer is one value, and unseparated numbers."""
     plain = THOUSANDS.sub(r"\1", expression)
     unseparated = _UNSEPARATED.search(plain) and not _UNSEPARATED.search(gold.raw)
     too_many = not gold.several and len(split(plain)) > 1
@@ -228,18 +234,18 @@ def _check_separators(expression: str, gold: Gold) -> None:
 
 
 def _as_it_stands(text: str, cleaned: str, gold: Gold) -> str | None:
-    """Return the answer's own text if math-verify's reading of it may decide, too."""
+    """Return the answer's original text, or ``None`` if math-verify may not compare it."""
     if gold.value is not None or APPROX.search(cleaned):
         return None
-    return None if _RATIO.search(text + " " + gold.raw) else text  # 1:2:3 would be a sixth
+    return None if _RATIO.search(text + " " + gold.raw) else text  # math-verify reads 1:2:3 as 1/6
 
 
 def _equation(text: str, cleaned: str, expression: str, gold: Gold) -> Answer:
-    """Read an answer to a gold that is an equation, or a chain of them."""
+    """Read an answer to a reference answer that is an equation, or several of them."""
     target = gold.text or ""
     left, name = target.partition("=")[0], expression.partition("=")[0]
     if _DERIVATIVE.search(target) and "=" in expression and squeezed(name) != squeezed(left):
-        # math-verify takes the derivative of one letter by another: 0
+        # math-verify computes the derivative of one letter by another, which is 0
         raise Refused(Refusal.DIFFERENT)
     if gold.relations > 1:
         return _chain(target, expression)
@@ -248,9 +254,9 @@ def _equation(text: str, cleaned: str, expression: str, gold: Gold) -> Answer:
     solved = re.fullmatch(r"\s*([A-Za-z])\s*=([^=A-Za-z]*)", target)
     names = {side.strip() for side in expression.split("=")}
     if solved and "=" in expression and solved[1] not in names:
-        raise Refused(Refusal.UNEVALUATED)  # x + 3 = 5 for x = 2
+        raise Refused(Refusal.UNEVALUATED)  # x + 3 = 5 does not answer x = 2
     if "=" not in expression and is_sum(left):
-        raise Refused(Refusal.DIFFERENT)  # 4 is no answer to the curve xy = 4
+        raise Refused(Refusal.DIFFERENT)  # 4 does not answer the curve xy = 4
     if len(EQUALS.findall(expression)) > gold.relations:
         raise Refused(Refusal.CHAIN)
     return Answer((expression,), raw=_as_it_stands(text, cleaned, gold), ordered=gold.ordered)
@@ -269,8 +275,8 @@ def _chain(target: str, expression: str) -> Answer:
 
 
 def _values_of_one_name(target: str, expression: str) -> tuple[str, str] | None:
-    """Return the values of ``x = 2, x = -3`` and of ``x_1 = -3, x_2 = 2`` as two lists; ``None``:
-    one of them is no such list.
+    """Return the values of ``x = 2, x = -3`` and of ``x_1 = -3, x_2 = 2`` as two lists. Return
+    ``None`` unless both texts are such lists, of the same name.
     """
     lists = []
     for text in (target, expression):
@@ -279,52 +285,52 @@ def _values_of_one_name(target: str, expression: str) -> tuple[str, str] | None:
             return None
         names = {re.sub(r"_\{?\d\}?\Z", "", squeezed(name.strip())) for name, _, _ in sides}
         lists.append((names, ", ".join(value.strip() for _, _, value in sides)))
-    (own, wanted), (said, given) = lists
-    return (wanted, given) if len(own) == 1 and own == said else None
+    (target_names, wanted), (answer_names, given) = lists
+    return (wanted, given) if len(target_names) == 1 and target_names == answer_names else None
 
 
 def _as_intervals(cleaned: str, gold: Gold) -> Answer | None:
-    """Bounds joined by "or" against a union of intervals, either way round; ``None``: it is not
-    about these.
+    """Compare bounds joined by "or" with a union of intervals, whichever of the two is the
+    reference answer. Return ``None`` unless exactly one of the texts is written as a union.
     """
-    own = gold.union
+    wanted = gold.union
     if (
-        own
+        wanted
         and re.search(r"\band\b|\\land(?![a-z])|且", cleaned)
         and re.search(r"[<>]|\\[lg]e(?![a-z])", cleaned)
     ):
         raise Refused(Refusal.DIFFERENT)
     if not gold.text or ("\\cup" in gold.text) == ("\\cup" in cleaned):
         return None
-    said = MEMBER.sub("", cleaned) if "\\cup" in cleaned else union(cleaned)
-    own = gold.text if "\\cup" in gold.text else own
-    return Answer((said,), pairs=((MEMBER.sub("", own), said),)) if own and said else None
+    given = MEMBER.sub("", cleaned) if "\\cup" in cleaned else union(cleaned)
+    wanted = gold.text if "\\cup" in gold.text else wanted
+    return Answer((given,), pairs=((MEMBER.sub("", wanted), given),)) if wanted and given else None
 
 
 def _same_left_side(expression: str, gold: str) -> tuple[str, str] | None:
-    """The right sides of a gold ``I_{max} = …`` and of an answer that names the same, or
-    nothing.
+    """Return the right sides of a reference answer ``I_{max} = …`` and of an answer with the same
+    left side or without one. Return ``None`` for anything else.
     """
-    (left, sign, right), (name, equals, said) = gold.partition("="), expression.partition("=")
+    (left, sign, right), (name, equals, value) = gold.partition("="), expression.partition("=")
     if (
         not (sign and UNKNOWN.fullmatch(left))
         or "=" in right
-        or "=" in said
+        or "=" in value
         or RELATION.search(gold + expression)
         or PLUS_MINUS.search(gold + expression)
     ):
         return None
     sums = is_sum(left)
     if equals and not sums and squeezed(name) == "-" + squeezed(left):
-        return right.strip(), rf"-({said.strip()})"
+        return right.strip(), rf"-({value.strip()})"
     if equals and squeezed(name) == squeezed(left):
-        return right.strip(), said.strip()
+        return right.strip(), value.strip()
     return (right.strip(), expression) if not equals and not sums else None
 
 
 def _sides(expression: str, raw: str | None, gold: Gold) -> Answer:
-    """What has to equal the gold: each side of a chain of equations, behind a name; a
-    list as one.
+    """Return what must equal the reference answer: each side of a chain of equations, without a
+    name in front. A list is one side.
     """
     sides: list[str] = []
     rounded: list[str] = []
@@ -341,7 +347,7 @@ def _sides(expression: str, raw: str | None, gold: Gold) -> Answer:
         ):
             del equal[0]  # "x = 72"
         equal = [in_degrees(side, gold) for side in equal]
-        # "36 + 36 = 72" says 72 twice; "71 = 72" says two things.
+        # Both sides of "36 + 36 = 72" must equal 72, so "71 = 72" is wrong.
         if not all(equal) or len(equal) > (1 if gold.several else 4) or (gold.several and near):
             raise Refused(Refusal.CHAIN)
         sides += equal
@@ -351,8 +357,8 @@ def _sides(expression: str, raw: str | None, gold: Gold) -> Answer:
 
 
 def _read_named(bare: str, gold: Gold) -> Answer:
-    """Read an answer to a list whose parts have names: by name, or without any names in the gold's
-    order.
+    """Read an answer to a list whose parts have names. Parts are matched by name, or by position if
+    the answer has no names.
     """
     if (pair := NAMED_PAIR.fullmatch(bare)) and len(split(pair[1])) == len(split(pair[2])):
         named = [
@@ -374,12 +380,14 @@ def _read_named(bare: str, gold: Gold) -> Answer:
         raise Refused(Refusal.DIFFERENT)
     if any(part.label for part in named):
         by_name = [
-            [part for part in named if same_name(part.label, own.label)] for own in gold.parts
+            [part for part in named if same_name(part.label, target.label)] for target in gold.parts
         ]
         if any(len(found) != 1 for found in by_name):
             raise Refused(Refusal.DIFFERENT)
         named = [found[0] for found in by_name]
     return Answer(
         tuple(part.text for part in named),
-        pairs=tuple((own.text, part.text) for own, part in zip(gold.parts, named, strict=True)),
+        pairs=tuple(
+            (target.text, part.text) for target, part in zip(gold.parts, named, strict=True)
+        ),
     )

@@ -1,8 +1,7 @@
-r"""What a gold says: a number, an expression, a list, a choice, a date or words. Nothing that
-carries meaning is taken off.
+"""Read a reference answer: a number, an expression, a list, a choice, a date or words.
 
-In a gold, only a unit goes, and a name in front of an expression or a word behind a number. A gold
-with other words in its mathematics is right as its own text alone.
+Only three things are removed from a reference answer: a unit, a name in front of an expression, and
+a word behind a number. If other words stand in its mathematics, only the same text is right.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ from r1_recipes.verification.words import (
     prose,
 )
 
-# A gold of more words without a box or #### is a solution or a proof, of which no part is known to
-# be the gold.
+# A text with more words and without a box or #### is a solution or a proof. Which part of it is the
+# reference answer is not known.
 MAX_GOLD_WORDS = 12
 _PLAIN = re.compile(r"-?(?:\d+|[1-9]\d{0,2}(?:,\d{3})+)(?:\.\d+)?", re.ASCII)
-# What math-verify reads as a product of letters: an angle, a derivative, vectors, matrices, a
+# math-verify reads these as products of letters: an angle, a derivative, vectors, matrices, a
 # permutation.
 _ONLY_TEXT = re.compile(
     r"\\(?:angle|triangle)\s*[A-Z]{2,}\s*\Z|\\nabla|\\(?:mathbf|boldsymbol|"
@@ -67,17 +66,17 @@ PLUS_MINUS = re.compile(r"\\(?:pm|mp)(?![A-Za-z])")
 
 @dataclass(frozen=True)
 class Gold:
-    raw: str  # as it stands
+    raw: str  # the original text
     text: str | None = (
-        None  # its expression; None: it was not understood here, math-verify may read ``raw``
+        None  # its expression; None if it was not understood here: math-verify may read ``raw``
     )
-    plain: str = ""  # cleaned, without white space: an answer that says the same is right
+    plain: str = ""  # cleaned, without white space: an answer with the same text is right
     parts: tuple[
         Part, ...
-    ] = ()  # of a list whose parts have names: each is compared with the answer's part of that name
+    ] = ()  # parts of a list that have names: each is compared with the answer's part of that name
     cased: frozenset[str] = (
         frozenset()
-    )  # capitals whose small letter the gold has, too: math-verify reads both as one
+    )  # capitals that also occur as small letters: math-verify reads both as the same letter
     several: bool = False
     ordered: bool = False
     relations: int = 0
@@ -85,32 +84,30 @@ class Gold:
     condition: Condition | None = None
     excused: frozenset[str] = (
         frozenset()
-    )  # words that would refuse an answer, and are the gold's own
-    words: str | None = None  # "No solution": a gold that is compared as words
+    )  # words that would refuse an answer, but occur in the reference answer
+    words: str | None = None  # for example "No solution", which is compared as words
     moment: tuple[object, ...] | None = None  # a date or a time of day
-    letter: str | None = None  # "(B)": a gold that is compared as a choice
+    letter: str | None = None  # for example "(B)", which is compared as a choice
     letters: str | None = None  # "ABD": several choices
     only_text: bool = (
-        False  # mathematics with words that are no name and no unit: right as its own text alone
+        False  # words in it are neither a name nor a unit, so only the same text is right
     )
     union: str | None = None  # of bounds joined by "or", as intervals: x < 2 or x > 3
-    # What is not compared: the word behind a number, a condition that an answer need not repeat
+    # Text that is not compared: the word behind a number, or a condition that an answer may omit.
     left_out: str = ""
-    units: tuple[str, ...] = ()  # "m1 s-1": an answer with another one is wrong, one without is not
-    value: Value | None = None  # of a number that can be compared without a parser
+    units: tuple[str, ...] = ()  # "m1 s-1": an answer with a different unit is wrong
+    value: Value | None = None  # set for a number that can be compared without a parser
 
 
-_Known = Callable[..., Gold]  # a gold, of which some fields are known
+_Known = Callable[..., Gold]  # a constructor for which some fields are already set
 
 
-@functools.lru_cache(16_384)  # Most runs have fewer golds, so that each is read once.
+@functools.lru_cache(16_384)  # Most runs have fewer reference answers.
 def read_gold(text: str, locale: str = "en", ordered: bool = False) -> Gold | None:
-    """Return the gold that ``text`` states, or ``None`` if it is empty, too long, prose or a
-    question.
-    """
+    """Read a reference answer. Return ``None`` if it is empty, too long, prose or a question."""
     if locale == "en" and _PLAIN.fullmatch(
         text
-    ):  # every gold of GSM8K: the same as below, in a tenth of the time
+    ):  # the reference answers of GSM8K: same result as below in a tenth of the time
         return Gold(raw=text, text=text, plain=text, value=read_value(text))
     text = _stated(one_spelling_of_boxes(text))
     cleaned = clean(text[: MAX_ANSWER_CHARS + 1], locale)
@@ -128,7 +125,7 @@ def read_gold(text: str, locale: str = "en", ordered: bool = False) -> Gold | No
 
 
 def _stated(text: str) -> str:
-    """Return what stands in a solution's boxes, or behind ``####``."""
+    """Return the contents of a solution's boxes, or the text behind ``####``."""
     if boxes := boxes_of(text):
         return ", ".join(boxes)
     return text.rpartition("####")[2]
@@ -138,7 +135,7 @@ def _choice(cleaned: str, gold: _Known, ordered: bool) -> Gold | None:
     """Read ``(B)``, ``(C) 17``, ``ABD`` and ``A, B, D``."""
     if choice := re.fullmatch(r"\(?\s*([A-J])\s*\)?", cleaned):
         return gold(letter=choice[1], words=choice[1].casefold())
-    option = re.fullmatch(r"\(([A-J])\)\s*(\S.*)", cleaned)  # AMC's: the letter or the value
+    option = re.fullmatch(r"\(([A-J])\)\s*(\S.*)", cleaned)  # AMC: the letter or the value is right
     value = read_gold(option[2], "en", ordered) if option else None
     if option and value and value.letter is None:
         return replace(value, letter=option[1])
@@ -153,7 +150,7 @@ def _choice(cleaned: str, gold: _Known, ordered: bool) -> Gold | None:
 
 
 def _words(text: str, cleaned: str, gold: _Known) -> Gold | None:
-    """Read a date, a time, words, or capitals that are no product: HHT, XL, PQR."""
+    """Read a date, a time, words, or capitals that are not a product: HHT, XL, PQR."""
     when = moment(cleaned) or moment(text)
     if when is None and not _is_wordy(text, cleaned) and not re.fullmatch(r"[A-Z]{2,5}", cleaned):
         return None
@@ -161,19 +158,21 @@ def _words(text: str, cleaned: str, gold: _Known) -> Gold | None:
 
 
 def _mathematics(cleaned: str, gold: _Known, ordered: bool) -> Gold:
-    """Read an expression, a list, an equation; what has words in it is its own text alone."""
+    """Read an expression, a list or an equation. If it contains words, only the same text
+    is right.
+    """
     gold = functools.partial(gold, union=union(cleaned))
-    own_text = gold(words=squeezed(cleaned), only_text=True, variables=letters(cleaned))
+    same_text = gold(words=squeezed(cleaned), only_text=True, variables=letters(cleaned))
     if _ONLY_TEXT.search(cleaned.rpartition("=")[2]) or _has_primes(cleaned):
-        return own_text
-    units = units_of(own_text.raw)
+        return same_text
+    units = units_of(same_text.raw)
     cleaned, condition = split_condition(without_unit(cleaned))
     quantity = _QUANTITY.fullmatch(cleaned)
     cleaned = quantity[1] if quantity else cleaned
     several = bool(_SEVERAL.search(THOUSANDS.sub(r"\1", cleaned)))
     parts = _parts(cleaned, several)
     if parts is None:
-        return own_text
+        return same_text
     gold = functools.partial(
         gold, several=several, ordered=ordered, condition=condition, units=units
     )
@@ -184,7 +183,7 @@ def _mathematics(cleaned: str, gold: _Known, ordered: bool) -> Gold:
         variables = letters(cleaned)
         return gold(text=expression, parts=tuple(named), variables=variables, relations=0)
     if several and any(part.label for part in parts[:-1]):
-        return own_text  # a name for some of the numbers; one behind the last is the unit of all
+        return same_text  # some parts have a name; behind the last part it is the unit of all
     left_out = " ".join(part.label for part in parts if part.label)
     if condition and not left_out:
         left_out = condition.text
@@ -194,9 +193,9 @@ def _mathematics(cleaned: str, gold: _Known, ordered: bool) -> Gold:
 
 
 def _parts(cleaned: str, several: bool) -> list[Part] | None:
-    """Return the parts of a list, or the one expression; ``None``: words change one of them.
+    """Return the parts of a list, or the one expression. Return ``None`` if words change a part.
 
-    ``(a, b) = (2, 3)`` is a list of two that have names.
+    ``(a, b) = (2, 3)`` is a list of two parts that have names.
     """
     read = [gold_part(part) for part in (listed(cleaned) if several else [cleaned])]
     parts = [part for part in read if part is not None]
@@ -212,7 +211,7 @@ def _parts(cleaned: str, several: bool) -> list[Part] | None:
 
 
 def _expression(expression: str, gold: _Known) -> Gold:
-    """Read one expression, or the exact side of "x = 2\\sqrt{3} \\approx 3.46"."""
+    r"""Read one expression, or the exact side of "x = 2\sqrt{3} \approx 3.46"."""
     left, *near = [side.strip() for side in APPROX.split(expression)]
     if near and (not left or UNKNOWN.fullmatch(left)):
         left = near[0]
@@ -229,8 +228,8 @@ def _expression(expression: str, gold: _Known) -> Gold:
 
 
 def in_its_case(text: str, capitals: frozenset[str]) -> str:
-    """An expression with an index on these capitals, and on Greek ones, so that ``\\frac{M}{m}`` is
-    not 1.
+    r"""Return an expression with an index on these capitals and on Greek capitals. Without it
+    math-verify would read ``\frac{M}{m}`` as 1.
     """
 
     def mark(match: re.Match[str]) -> str:
@@ -247,8 +246,8 @@ def in_its_case(text: str, capitals: frozenset[str]) -> str:
 
 
 def _has_primes(text: str) -> bool:
-    """Whether a gold has derivatives, which math-verify reads without their primes; in ``f'(x) =
-    2x`` they are the name's.
+    """Return whether a reference answer has derivatives, whose primes math-verify ignores. In
+    ``f'(x) = 2x`` the prime belongs to the name.
     """
     named = _NAMED_BY_PRIME.fullmatch(text)
     return re.search(r"[A-Za-z)]'", text) is not None and (
@@ -257,7 +256,7 @@ def _has_primes(text: str) -> bool:
 
 
 def _is_wordy(text: str, cleaned: str) -> bool:
-    """Whether a gold is words, and no mathematics."""
+    """Return whether a reference answer is words and not mathematics."""
     if re.fullmatch(r"[A-Za-z]{3,}-\d+", cleaned):
         return True  # carbon-14
     if re.search(r"\d|\\|[-+*/^=<>|]\s|[-+*/^=<>|]|\$[^$]*[=<>]", cleaned):
@@ -273,14 +272,14 @@ def _is_wordy(text: str, cleaned: str) -> bool:
 
 
 def squeezed(text: str) -> str:
-    """Without white space, but between two letters or digits: 7 2 is not 72."""
+    """Return a text without white space, except between two letters or digits: 7 2 is not 72."""
     return re.sub(
         r"([_^])\{(\w)\}", r"\1\2", re.sub(r"(?<!\w) | (?!\w)", "", " ".join(text.split()))
     )
 
 
 def listed(text: str) -> list[str]:
-    """The parts of a list; what stands after a plus-minus sign is two."""
+    """Return the parts of a list. A part with a plus-minus sign becomes two parts."""
     parts = []
     for part in split(JOINT.sub(", ", text)):
         signs = PLUS_MINUS.findall(part)

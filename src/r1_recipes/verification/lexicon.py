@@ -1,5 +1,5 @@
-"""Words that decide what an answer says: those that hedge, that negate, and that make a number
-another one.
+"""The words that decide what an answer says: words that hedge, that negate, and that change a
+number.
 """
 
 import re
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Refusal(StrEnum):
-    """Why an answer was not paid, as ``log_extra`` shows it."""
+    """Why an answer gets a reward of 0, as ``log_extra`` shows it."""
 
     NO_ANSWER = "no answer in the format"
     INSIDE = "answer inside the reasoning, or in blocks that contradict each other or never close"
@@ -18,19 +18,19 @@ class Refusal(StrEnum):
     QUESTION = "question mark"
     CHANGED = "a word changes the value"
     CHAIN = "chain of equations"
-    HOSTILE = "power tower, or longer or deeper than the gold's kind"
+    HOSTILE = "power tower, or far longer or deeper than the reference answer"
     STRANGE = "digits of another script or control characters"
     UNREADABLE = "no expression found"
-    DIFFERENT = "differs from the gold"
-    UNEVALUATED = "a task in place of its result"
+    DIFFERENT = "differs from the reference answer"
+    UNEVALUATED = "a task instead of its result"
     COPIED = "copied out of the question"
     SLOW = "took too long to compare"
     HURRIED = "not judged: other answers of the batch took its time"
-    GOLD = "gold is empty, prose or a question"
+    GOLD = "the reference answer is empty, prose or a question"
 
 
 _COUNTS = "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
-# By kind: words (whole ones, in any case), and signs or parts of words.
+# Refusal, whole words in upper or lower case, and signs or parts of words.
 _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
     (Refusal.QUESTION, "", "[?？¿]"),
     # alternatives
@@ -127,8 +127,8 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
         r"(?<=\d)\s*[十拾打零百仟佰만억천]|点(?=[一二三四五六七八九零])|分之|平方(?![米厘分公千])|倒数|相反数",
     ),
 )
-# What refuses an answer unless the gold says the same; tests/core/verification/test_reading.py has
-# an example and a near miss of each.
+# These refuse an answer unless the reference answer contains them, too. An example and a near miss
+# of each are in tests/core/verification/test_reading.py.
 RULES = tuple(
     (
         refusal,
@@ -139,8 +139,8 @@ RULES = tuple(
     )
     for refusal, words, signs in _LEXICON
 )
-# In front of "is 72": words that take the answer back, and operations on "it" or "the answer". Of
-# other subjects nothing is known.
+# Before "is 72": words that retract the answer, and operations on "it" or "the answer". Other
+# subjects are accepted.
 _TAKES_BACK = re.compile(
     r"\b(?:not|never|no|wrong|incorrect|false|untrue|maybe|perhaps|possibly|probably|unless|"
     r"impossible)\b|n't\b|"
@@ -154,8 +154,8 @@ _TAKES_BACK = re.compile(
 )
 
 
-# The same in front of a value in LaTeX, where a sentence about it is rarer than one that counts:
-# "the root we must discard is", "twice the area is".
+# Words before a value in LaTeX that say that it is not the answer: "the root we must discard is",
+# "twice the area is".
 _DENIES = re.compile(
     r"\b(?:can(?:not|'t)|could(?: not|n't)) (?:be|obtain|get|find|happen|occur|hold)\b|"
     r"\b(?:must|ha(?:ve|s) to|to)(?: be)? (?:discard|reject|exclude|remove|omit|le(?:ave|ft) out|"
@@ -168,17 +168,17 @@ _DENIES = re.compile(
 
 
 def denies(subject: str) -> bool:
-    """Return whether the subject of "… is \\frac{7}{9}" says that this is another thing."""
+    r"""Return whether the subject of "… is \frac{7}{9}" says that this value is not the answer."""
     return _DENIES.search(subject) is not None
 
 
 def takes_back(subject: str) -> bool:
-    """Whether the subject of "… is 72" says that 72 is not the answer."""
+    """Return whether the subject of "… is 72" says that 72 is not the answer."""
     return _TAKES_BACK.search(subject) is not None
 
 
 def refusals(text: str) -> dict[str, Refusal]:
-    """Return what the rules find in a cleaned text: each word in lower case, and why it refuses."""
+    """Return the words in a cleaned text that cause a refusal, in lower case, with the reason."""
     return {
         found[0].casefold(): refusal
         for refusal, pattern in RULES
@@ -207,23 +207,23 @@ _OTHER_CHOICE = re.compile(
 
 
 def chosen(text: str) -> tuple[str, str] | None:
-    """Return the one option's letter, A to J, that a text begins with, and what follows it;
-    ``None`` if there is none, or two.
+    """Return the letter of the option that a text begins with, A to J, and the text behind it.
+    Return ``None`` if there is no option, or several.
     """
     if re.search(r"[A-Ja-j]'+\W*\Z", text) and not re.match(r"\W*'", text):
         return None  # B' is another event
-    called = re.sub(r"[*_`$]+", "", _STYLED.sub(r"\1", unicodedata.normalize("NFKC", text))).strip(
+    option = re.sub(r"[*_`$]+", "", _STYLED.sub(r"\1", unicodedata.normalize("NFKC", text))).strip(
         " \t\r\n'\"。"
     )
-    called = _CALLED.sub("", called)
-    match = _CHOICE.match(called.upper() if re.fullmatch(r"\(?[a-j]\)?", called) else called)
+    option = _CALLED.sub("", option)
+    match = _CHOICE.match(option.upper() if re.fullmatch(r"\(?[a-j]\)?", option) else option)
     if (
         match is None
         or _OTHER_CHOICE.search(match["rest"])
         or Refusal.HEDGE in refusals(match["rest"]).values()
     ):
         return None
-    # "B. C" and "B) A, D" are several letters, and no text of an option.
+    # "B. C" and "B) A, D" are several letters and not an option with its text.
     return (
         None
         if match["rest"].strip() and not re.sub(r"\b[A-J]\b|\W", "", match["rest"])
@@ -232,8 +232,8 @@ def chosen(text: str) -> tuple[str, str] | None:
 
 
 def chosen_letters(text: str) -> str:
-    """The options that an answer names, in its order (``A, B and D``, ``["B", "F"]``), or ``""`` if
-    it says anything else.
+    """Return the options that an answer names, in its order (``A, B and D``, ``["B", "F"]``).
+    Return ``""`` if it says anything else.
     """
     if re.search(r"(?<!')\b[A-J]'", text):
         return ""  # B' is another event
@@ -266,8 +266,8 @@ _OPEN = re.compile(
 
 
 def agrees(text: str, gold: str) -> bool | None:
-    """Whether an answer to a gold of yes or no begins with that word and says nothing against it;
-    ``None``: the gold is neither.
+    """Return whether an answer begins with the yes or no of the reference answer and says nothing
+    against it. Return ``None`` if the reference answer is neither.
     """
     if re.match(r"\s*[-!~^/+]", text):
         return False if gold in _YES | _NO else None
@@ -278,7 +278,7 @@ def agrees(text: str, gold: str) -> bool | None:
     first, sign, rest = re.match(r"\W*(\w*)\s*([.,;:!]?)\s*(.*)", text, re.DOTALL).groups()  # type: ignore[union-attr]
     rest = rest.strip(" .!{}")
     against = _AGAINST_YES if polarity is _YES else _AGAINST_NO
-    # A word or two behind it are no reason: "yes, nonsense".
+    # One or two words behind it are not an explanation: "yes, nonsense".
     clear = not rest or (
         bool(sign) and len(rest.split()) > 2 and not against.search(rest) and not _OPEN.search(rest)
     )
@@ -311,18 +311,18 @@ _GREATEST = (
 
 
 def says(text: str, gold: str) -> bool:
-    """Whether a sentence says that "it" is a gold of words, or that this is the greatest: ``It is
-    Monday.``, ``Bob is the fastest``.
+    """Return whether a sentence says that "it", or the greatest, is a reference answer in words:
+    ``It is Monday.``, ``Bob is the fastest``.
     """
     if re.search(r"[!~^/+<>=]|(?:^|[\s(])-|-(?:\s|\Z)", text.rstrip("!")) and not re.search(
         r"[-!~^/+<>=]", gold
     ):
         return False  # a sign at a word may negate it
-    said = re.sub(r"[\"*_$]", "", text).strip(" .!").casefold()
+    sentence = re.sub(r"[\"*_$]", "", text).strip(" .!").casefold()
     name = re.escape(gold)
     return (
-        re.fullmatch(rf"{_SUBJECT_IN_CHINESE}{name}的?[。]?", said) is not None
-        or re.fullmatch(_SUBJECT + name + _GREATEST, " ".join(re.findall(r"'s\b|[\w,]+", said)))
+        re.fullmatch(rf"{_SUBJECT_IN_CHINESE}{name}的?[。]?", sentence) is not None
+        or re.fullmatch(_SUBJECT + name + _GREATEST, " ".join(re.findall(r"'s\b|[\w,]+", sentence)))
         is not None
     )
 
@@ -335,14 +335,14 @@ _SPELLED = re.compile(
 )
 
 
-# "five, so 72", "eleven 72": a number in words that is none of a sentence.
+# A number in words directly before another number: "five, so 72", "eleven 72".
 _BEFORE_A_NUMBER = re.compile(
     rf"(?i)\b({_COUNTS}),?\s+(?:(?:so|thus|hence|therefore|then),?\s+)?(?=-?[\d\\$])"
 )
 
 
 def spelled_numbers(text: str) -> set[int]:
-    """The numbers from 13 to 99 that a text spells out, and lower ones in front of a number."""
+    """Return the numbers from 13 to 99 that a text spells out, and lower ones before a number."""
     numbers = {NUMBER_WORDS.index(word) for word in _BEFORE_A_NUMBER.findall(text.casefold())}
     for tens, unit, teen in _SPELLED.findall(text.casefold()):
         if teen:
@@ -389,8 +389,8 @@ _COUNTED = re.compile(
 
 
 def in_symbols(text: str) -> str:
-    """An answer that is a number or a set in words, in symbols: ``two solutions``, ``all real
-    numbers``, ``negative one half``.
+    """Return a number or a set in words as symbols: ``two solutions``, ``all real numbers``,
+    ``negative one half``. Return any other text unchanged.
     """
     sign, rest = ("-", text[9:]) if text.casefold().startswith("negative ") else ("", text)
     for pattern, symbol in _IN_SYMBOLS:

@@ -9,13 +9,13 @@ from r1_recipes.prompts.formats import boxed_spans, one_spelling_of_boxes
 from r1_recipes.verification.spelling import clean
 from r1_recipes.verification.words import is_expression
 
-# A longer answer is wrong unread: golds of MATH, GSM8K and OpenR1-Math are far shorter, and the
-# parsers' time grows faster than the length.
+# A longer answer is wrong without being read. Reference answers of MATH, GSM8K and OpenR1-Math are
+# far shorter, and the parsers' time grows faster than the length.
 MAX_ANSWER_CHARS = 1000
 
 ANCHOR = re.compile(r"####|\banswer[\s*_]*(?:is\b|:|：)|答案(?:是|为|:|：)", re.IGNORECASE)
-# A sentence after the answer's own: "I hope it is correct." One with a number may take the answer
-# back, and stays.
+# A sentence after the answer: "I hope it is correct." A sentence with a number is kept, because it
+# may retract the answer.
 _AFTERTHOUGHT = re.compile(r"(?<=\S)[.。]\s+[^\d\W][^\d]*\Z")
 _CLOSING_LINES = re.compile(r"(?:\s*(?:\$\$|\\\]|\\\)))+\s*\Z")
 
@@ -54,6 +54,6 @@ def final_answer(text: str) -> str | None:
 
 
 def boxes_of(text: str) -> list[str]:
-    """Return the different contents of a text's boxes, in order; an empty box is none."""
+    """Return the distinct contents of a text's boxes, in order. Empty boxes are ignored."""
     contents = (text[start:end].strip() for start, end in boxed_spans(text))
     return [box for box in dict.fromkeys(contents) if clean(box[:MAX_ANSWER_CHARS])]

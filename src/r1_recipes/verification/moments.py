@@ -1,4 +1,4 @@
-"""Dates and times of day: read into numbers, so that ``May 5`` is ``5th May`` and is not ``June
+"""Read dates and times of day into numbers, so that ``May 5`` equals ``5th May`` and not ``June
 5``.
 """
 
@@ -32,7 +32,7 @@ _WRITTEN = (
     r"(?:(?P<year>\d{4})年)?(?P<month>\d{1,2})月(?:(?P<day>\d{1,2})[日号])?",
 )
 _DATES = tuple(re.compile(pattern, re.IGNORECASE) for pattern in _WRITTEN)
-# Which number is the month depends on the country: such a date is only its own text.
+# Which number is the month depends on the country, so such a date is compared as text.
 _AMBIGUOUS = re.compile(
     r"(?:am\s+)?\d{1,2}\.\s?\d{1,2}\.\s?(?:\d{4}|\d{2})|\d{1,2}/\d{1,2}/\d{4}|\d+(?:-\d+){2,}",
     re.IGNORECASE,
@@ -45,7 +45,7 @@ _CLOCK = re.compile(
 
 
 def is_date(text: str) -> bool:
-    """Whether a text is a date and nothing else, of digits or with a month's name: 2. März 2024,
+    """Return whether a text is nothing but a date, in digits or with a month's name: 2. März 2024,
     May 5, 02.03.2024, 3/2/2024.
     """
     return moment(text) is not None and _CLOCK.fullmatch(text.strip()) is None
@@ -54,9 +54,9 @@ def is_date(text: str) -> bool:
 def moment(text: str) -> tuple[object, ...] | None:
     """Return what a date or a time of day says, or ``None`` if a text is neither.
 
-    A date is (year, month, day) as far as it says them, or its own text if the order of its numbers
-    differs between countries. A time is (minutes since midnight, whether morning or afternoon is
-    known).
+    A date is (year, month, day), with ``None`` for what is missing. It is (its text,) if the order
+    of its numbers differs between countries. A time is (minutes since midnight, whether morning or
+    afternoon is known).
     """
     text = unicodedata.normalize("NFKC", text.strip())
     for pattern in _DATES:
@@ -94,14 +94,14 @@ def moment(text: str) -> tuple[object, ...] | None:
 
 
 def same_moment(gold: tuple[object, ...], answer: tuple[object, ...] | None) -> bool:
-    """Whether an answer says a gold's date or time; a gold without am or pm takes both, and 16:30
-    is 4:30 p.m.
+    """Return whether an answer says the date or time of the reference answer. A reference answer
+    without am or pm accepts both, and 16:30 is 4:30 p.m.
     """
     if answer is None or len(gold) != len(answer):
         return False
     if len(gold) == 2 and gold[1] != answer[1]:
         marked, plain = (gold, answer) if gold[1] else (answer, gold)
         hour_of_twelve = int(str(plain[0])) % 720
-        twice = answer[1] and 60 <= int(str(gold[0])) < 780  # 3:00 as 3:00 PM
+        twice = answer[1] and 60 <= int(str(gold[0])) < 780  # "3:00 PM" answers 3:00
         return marked[0] == plain[0] or bool(twice and int(str(marked[0])) % 720 == hour_of_twelve)
     return gold == answer

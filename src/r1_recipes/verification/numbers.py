@@ -1,9 +1,8 @@
-r"""Numbers that can be compared without a parser: integers, decimals, whole per cents, and
-fractions of integers.
+"""Compare numbers without a parser: integers, decimals, whole per cents, and fractions of integers.
 
-Whatever is decided here, math-verify 0.9 decides the same way: a decimal is compared after
-rounding; ``50%`` is 50/100, and against an integer also 50, but against ``50.0`` only 50/100. What
-is not clear is left to it.
+The verdicts are those of math-verify 0.9. A decimal is compared after rounding. ``50%`` is 50/100;
+against an integer it is also 50, but against ``50.0`` only 50/100. Unclear cases are left to
+math-verify.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ _FRACTION = re.compile(
     re.ASCII,
 )
 
-# Places that decimals are compared by, unless the key ``precision`` says otherwise: math-verify's
-# own
+# The places by which decimals are compared, unless the key ``precision`` says otherwise. This is
+# math-verify's default.
 PRECISION = 6
-# A longer decimal or fraction is left to sympy: up to here its floating-point numbers hold every
-# digit
+# A longer decimal or fraction is left to SymPy. Up to this length its floating-point numbers hold
+# every digit.
 _MAX_CHARS = 16
 
 
 @dataclass(frozen=True)
 class Value:
-    """A number as math-verify would hold it: exactly, as a floating-point decimal, or as a multiple
-    of one per cent.
+    """A number as math-verify holds it: exact, a floating-point decimal, or a multiple of one per
+    cent.
     """
 
     number: Fraction
@@ -42,7 +41,7 @@ class Value:
     percent: bool = False
 
     def equals(self, other: Value, precision: int = PRECISION) -> bool | None:
-        """Whether another number equals this gold; ``None`` if math-verify's rounding decides."""
+        """Return whether another number equals this one; ``None`` if math-verify has to decide."""
         if self.decimal and other.decimal and rounds_to(self.number, other.number):
             return True
         gaps = [abs(self._amount - other._amount)]
@@ -52,7 +51,7 @@ class Value:
                 gaps.append(abs(self.number - other.number))
         if not all(gaps):
             return True
-        # Between this and equality, rounding decides.
+        # A smaller difference is left to math-verify, which rounds.
         return False if min(gaps) > Fraction(10) ** (1 - precision) else None
 
     @property
@@ -61,16 +60,17 @@ class Value:
 
 
 def rounds_to(gold: Fraction, answer: Fraction, typed: bool = True, is_end: bool = False) -> bool:
-    """Whether a decimal gold is what an answer becomes when it is rounded to the gold's places:
-    0.59 for 0.5941, 125.663 for 40\\pi.
+    r"""Return whether rounding an answer to the places of a decimal reference answer gives that
+    decimal: 0.59 for 0.5941, 125.663 for 40\pi.
 
-    A gold of fewer than two places is taken as typed, and so is a rounding of pi or e, since 22/7
-    and 3.1416 are others. An interval's end of one place takes what is nearer: 5.89 for 5.9, not
-    5.86. What differs from the gold by less than a hundredth of its last place is another number
-    and no rounding.
+    A reference answer with fewer than two places is compared as written. So is a rounding of pi or
+    e, because 22/7 and 3.1416 are different approximations. An interval's end with one place
+    accepts what is nearer: 5.89 for 5.9, but not 5.86. An answer that differs by less than a
+    hundredth of the last place is a different number and not a rounding.
 
-    An answer that is no decimal itself (not ``typed``) has to agree in five digits, since fewer
-    agree by accident; such a gold may also be cut off instead of rounded.
+    An answer that is not a decimal itself (``typed`` is false) has to agree in five digits, because
+    fewer may agree by accident. In this case the reference answer may also be cut off instead of
+    rounded.
     """
     places = max(_order(gold.denominator, 2), _order(gold.denominator, 5))
     unit = Fraction(1, 10**places)
@@ -85,7 +85,7 @@ def rounds_to(gold: Fraction, answer: Fraction, typed: bool = True, is_end: bool
 
 
 def rounds_constant(gold: Fraction) -> bool:
-    """Whether a decimal is a rounding of pi or e to two places or more."""
+    """Return whether a decimal is a rounding of pi or e to two places or more."""
     places = max(_order(gold.denominator, 2), _order(gold.denominator, 5))
     return places > 1 and any(
         2 * abs(gold - Fraction(constant)) <= Fraction(1, 10**places)
@@ -94,7 +94,7 @@ def rounds_constant(gold: Fraction) -> bool:
 
 
 def _order(number: int, prime: int) -> int:
-    """How often a prime divides a number."""
+    """Return how often a prime divides a number."""
     times = 0
     while number % prime == 0:
         number, times = number // prime, times + 1
@@ -102,8 +102,8 @@ def _order(number: int, prime: int) -> int:
 
 
 def plain_spelling(match: re.Match[str]) -> str:
-    """A match of ``NUMBER`` in the one spelling that math-verify reads in every case; it cannot
-    read ``-.5`` and ``-007``.
+    """Return a match of ``NUMBER`` as math-verify can read it. It cannot read ``-.5`` and
+    ``-007``.
     """
     digits = match["digits"].replace(",", "").removesuffix(".").lstrip("0")
     if not digits or digits.startswith("."):
@@ -112,7 +112,7 @@ def plain_spelling(match: re.Match[str]) -> str:
 
 
 def read_value(text: str) -> Value | None:
-    """The value of an expression that is one of these numbers and nothing else."""
+    """Return the value of an expression that is nothing but one of these numbers, or ``None``."""
     if match := NUMBER.fullmatch(text):
         spelling = plain_spelling(match)
         percent = bool(match["percent"])

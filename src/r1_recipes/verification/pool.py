@@ -1,11 +1,11 @@
-"""The trainer's side of the workers: hand tasks out, replace workers that die, keep a batch within
-its budget of time.
+"""Run the workers from the trainer's process: hand out tasks, replace workers that die, and keep a
+batch within its time budget.
 
-A batch is judged in two passes. In the first, a task has ``QUICK_SECONDS`` of its worker's
-processor time; the kernel ends a worker that needs more. Each gold has its share of the time that
-may be lost so, and tasks of a gold that has used its share get ``HURRIED_SECONDS``. In the second
-pass, the golds of lost tasks share what is left of the batch's budget, so eight tasks that hang
-cost what one does.
+A batch is judged in two passes. In the first pass, a task has ``QUICK_SECONDS`` of its worker's
+processor time; the kernel ends a worker that needs more. Each reference answer has a share of the
+time that may be lost in this way. Tasks of a reference answer that has used up its share get
+``HURRIED_SECONDS``. In the second pass, the reference answers of lost tasks share the rest of the
+batch's budget. Eight tasks that hang therefore cost as much as a single one.
 """
 
 from __future__ import annotations
@@ -28,41 +28,42 @@ from pathlib import Path
 
 from r1_recipes.common.processes import cores_per_rank
 
-# Limits of one task are processor time of its worker, so that a busy machine makes no honest answer
-# late.
-QUICK_SECONDS = 0.5  # in the first pass
-# In the first pass once its gold's share, or half of the budget, is lost; ordinary tasks take a
-# tenth of it
+# Limits are CPU time, not wall-clock time: a busy machine must not time out a correct answer.
+QUICK_SECONDS = 0.5  # limit of a task in the first pass
+# Limit in the first pass after the share of its reference answer, or half of the budget, is lost.
+# Ordinary tasks take a tenth of it.
 HURRIED_SECONDS = 0.05
-# In all; times the number of workers, the budget of a batch for the tasks that take longer than
-# QUICK_SECONDS
+# Limit of a task in both passes. Times the number of workers, it is the budget of a batch for tasks
+# that take longer than QUICK_SECONDS.
 TASK_SECONDS = 5.0
-# Wall-clock limit of one task, in units of its limit: ends a worker that sleeps or is starved
+# Wall-clock limit of a task, as a multiple of its CPU limit. It ends a worker that sleeps or that
+# gets no CPU time.
 BUSY_FACTOR = 10.0
 START_SECONDS = (
     120.0  # for the fork server to import sympy: many ranks may start on one cold network disk
 )
-MAX_STARTS = 5  # fork servers that may be killed one after the other before the batch fails
+MAX_STARTS = 5  # the batch fails after so many killed fork servers in a row
 MAX_WORKERS = 8
 WINDOW, REFILL = (
     32,
     3,
-    # Tasks that a worker has at most, and when it is given more, so that it never waits for the
-    # trainer
+    # A worker has at most 32 tasks and is given more when fewer than 3 are left, so that it never
+    # waits for the trainer.
 )
 KEPT_ENVIRONMENT = (
     "PATH",
     "LD_LIBRARY_PATH",
     "DYLD_LIBRARY_PATH",
     "PYTHONHOME",
-)  # for the processes that read hostile texts: no key
+)  # other variables may be API keys, which processes that read hostile texts must not have
 
-# ("module:function", *arguments): JSON values, the first of them what the tasks of one gold share.
+# ("module:function", *arguments). The arguments are JSON values. The first one is the same for all
+# tasks of one reference answer.
 Task = tuple[str, str, *tuple[object, ...]]
 
 
 class Lost(Enum):
-    """Why a task has no verdict: its worker was ended."""
+    """Why a task has no verdict after its worker was killed."""
 
     SLOW = auto()  # the task had QUICK_SECONDS or more in the second pass, too
     HURRIED = auto()  # it had less, because others spent the batch's budget
@@ -70,12 +71,12 @@ class Lost(Enum):
 
 Reply = (
     bool | str | Lost | None
-)  # what the function returned (a text says that it cannot be asked), or why it did not
+)  # the function's result (a text is an error message), or why there is none
 
 
 @dataclass
 class VerificationStats:
-    comparisons: int = 0  # asked of a worker
+    comparisons: int = 0  # done by workers
     cache_hits: int = 0  # verdicts that were already known, or were shared within a batch
     timeouts: int = 0  # comparisons that ran out of time or memory, or took their worker down
     seconds: float = 0.0  # of wall-clock time inside grade and score, worker start-up included
@@ -85,13 +86,13 @@ STATS = VerificationStats()
 
 
 def worker_count() -> int:
-    """Return the number of workers; the trainer itself waits while they judge."""
+    """Return the number of workers. The trainer itself waits while they work."""
     return min(MAX_WORKERS, cores_per_rank())
 
 
 class Pool:
-    """The workers of this process, and the fork server (see worker.py) that they come from; it
-    imports in the background.
+    """The workers of this process and their fork server (see worker.py), which imports math-verify
+    in the background.
     """
 
     def __init__(self, size: int | None = None) -> None:
@@ -101,8 +102,10 @@ class Pool:
         self.start_server()
 
     def run(self, tasks: Sequence[Task]) -> list[Reply]:
-        """Return a reply for each task; tasks that share a gold should stand together.
-        RuntimeError: workers cannot be started.
+        """Return a reply for each task.
+
+        Tasks with the same reference answer should be adjacent. Raise ``RuntimeError`` if workers
+        cannot be started.
         """
         modules = {function.partition(":")[0] for function, *_ in tasks}
         if not modules <= self.modules:
@@ -112,13 +115,13 @@ class Pool:
         budget = TASK_SECONDS * self.size
         golds = [gold for _, gold, *_ in tasks]
         lost: dict[int, float] = {}
-        spent: dict[object, float] = defaultdict(float)  # by gold, on tasks that were not hurried
-        fair = budget / 2 / max(1, len(set(golds)))
+        spent: dict[object, float] = defaultdict(float)  # seconds lost per reference answer
+        share = budget / 2 / max(1, len(set(golds)))
 
         def quick(index: int) -> float:
             return (
                 QUICK_SECONDS
-                if spent.get(golds[index], 0.0) < fair and sum(spent.values()) < budget / 2
+                if spent.get(golds[index], 0.0) < share and sum(spent.values()) < budget / 2
                 else HURRIED_SECONDS
             )
 
@@ -130,15 +133,15 @@ class Pool:
                 lost[index], replies[index] = limit, Lost.HURRIED
                 spent[golds[index]] += limit if limit >= QUICK_SECONDS else 0.0
             left, slow = budget - sum(lost.values()), Counter(golds[index] for index in lost)
-            # The longest first, so that no worker waits for one that starts last.
-            again = sorted(
+            # Start the longest tasks first, so that the last one to start is short.
+            retries = sorted(
                 (index for index in lost if shared(index) >= lost[index]), key=shared, reverse=True
             )
-            for index, limit in self._pass(tasks, replies, again, 1, shared):
+            for index, limit in self._pass(tasks, replies, retries, 1, shared):
                 replies[index] = Lost.SLOW if limit >= QUICK_SECONDS else Lost.HURRIED
         except (
             BaseException
-        ):  # Ctrl-C too: what a worker still computes must not answer the next batch.
+        ):  # Also on Ctrl-C: a late reply must not be taken for a reply of the next batch.
             self.stop_workers()
             raise
         STATS.timeouts += sum(isinstance(reply, Lost) for reply in replies)
@@ -153,7 +156,9 @@ class Pool:
         window: int,
         limit: Callable[[int], float],
     ) -> Iterator[tuple[int, float]]:
-        """Fill in the replies; yield each task whose worker died, and the limit that it had."""
+        """Run tasks and write their replies. Yield each task whose worker died, and its
+        time limit.
+        """
         waiting = deque(indices)
         while True:
             for worker in [*self.workers, *[None] * (self.size - len(self.workers))]:
@@ -167,44 +172,43 @@ class Pool:
                 return
             ready = wait([worker.connection for worker in busy])
             for worker in [worker for worker in busy if worker.connection in ready]:
-                index, had = worker.given.popleft()
+                index, task_limit = worker.given.popleft()
                 try:
                     replies[index], retires = json.loads(worker.connection.recv_bytes())
                 except (OSError, EOFError):
                     retires = True
-                    yield index, had
+                    yield index, task_limit
                 if retires:
                     waiting.extendleft(index for index, _ in reversed(worker.given))
                     worker.connection.close()
                     self.workers.remove(worker)
 
     def start_server(self) -> None:
-        # The parent's own path, since it may have been set up in code, and the folder of this
-        # package.
+        # Use the parent's path, which code may have changed, and the folder of this package.
         path = [*(entry for entry in sys.path if entry), str(Path(__file__).resolve().parents[2])]
-        self.control, theirs = Pipe()
+        self.control, child_end = Pipe()
         code = (
             f"from r1_recipes.verification.worker import fork_server; "
-            f"fork_server({theirs.fileno()}, {os.getpid()})"
+            f"fork_server({child_end.fileno()}, {os.getpid()})"
         )
-        fixed = {
+        environment = {
             "PYTHONPATH": os.pathsep.join(path),
             "PYTHONUTF8": "1",
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
         }
-        # The child inherits the blocked signals, so that none ends it before it could ignore one.
+        # The child inherits the blocked signals, so that no signal ends it while it starts.
         unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
-            with theirs:
+            with child_end:
                 self.server = subprocess.Popen(
                     [sys.executable, "-P", "-c", code],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
-                    pass_fds=[theirs.fileno()],
+                    pass_fds=[child_end.fileno()],
                     env={name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ}
-                    | fixed,
+                    | environment,
                 )
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
@@ -216,11 +220,11 @@ class Pool:
 
     def start_worker(self) -> Worker:
         for _ in range(MAX_STARTS):
-            ours, theirs = Pipe()
+            parent_end, worker_end = Pipe()
             try:
-                with theirs:
+                with worker_end:
                     self.control.send_bytes(json.dumps(sorted(self.modules)).encode())
-                    send_handle(self.control, theirs.fileno(), self.server.pid)
+                    send_handle(self.control, worker_end.fileno(), self.server.pid)
                 reply = (
                     json.loads(self.control.recv_bytes())
                     if self.control.poll(START_SECONDS)
@@ -233,13 +237,13 @@ class Pool:
                 continue
             if isinstance(reply, str):
                 break
-            self.workers.append(Worker(reply, ours))
+            self.workers.append(Worker(reply, parent_end))
             return self.workers[-1]
         raise RuntimeError(f"a verification worker could not start: {reply}")
 
     def stop_workers(self) -> None:
-        """Close every connection: an idle worker ends at once, another when it replies or its limit
-        is over.
+        """Close every connection. An idle worker ends at once, a busy one with its reply or at its
+        limit.
         """
         for worker in self.workers:
             worker.connection.close()
@@ -258,10 +262,10 @@ class Worker:
         default_factory=deque
     )  # indices of tasks, with the limit of each
 
-    def give(self, some: Sequence[tuple[int, float]], tasks: Sequence[Task]) -> None:
-        self.given.extend(some)
-        with contextlib.suppress(OSError):  # If it has died, reading its replies shows it.
-            for index, limit in some:
+    def give(self, batch: Sequence[tuple[int, float]], tasks: Sequence[Task]) -> None:
+        self.given.extend(batch)
+        with contextlib.suppress(OSError):  # A dead worker is noticed when its reply is read.
+            for index, limit in batch:
                 self.connection.send_bytes(
                     json.dumps([limit, limit * BUSY_FACTOR, *tasks[index]]).encode()
                 )

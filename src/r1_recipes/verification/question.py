@@ -1,5 +1,5 @@
-"""What the question says about its answer: that a list has an order, and that an expression stands
-there already.
+"""Read what a question says about its answer: whether a list has an order, and whether an
+expression already stands in the question.
 """
 
 import functools
@@ -7,7 +7,7 @@ import re
 
 from r1_recipes.verification.spelling import clean
 
-MAX_QUESTION_CHARS = 20_000  # read of a question, from its end
+MAX_QUESTION_CHARS = 20_000  # only the end of a longer question is read
 _ORDER = re.compile(
     r"\b(?:ascending|descending|increasing|decreasing|numerical|chronological|alphabetical) "
     r"order\b|"
@@ -24,28 +24,30 @@ _OPERATION = re.compile(
 
 @functools.lru_cache(4096)
 def asks_for_order(question: str) -> bool:
-    """Whether a question asks for a list in an order, so that its parts are compared one by one."""
+    """Return whether a question asks for a list in an order. Its parts are then compared one by
+    one.
+    """
     return _ORDER.search(question[-MAX_QUESTION_CHARS:]) is not None
 
 
 def is_copied(answer: str, gold: str, question: str) -> bool:
-    """Whether an answer with an operation stands in the question as it is, and the gold does not
-    say the same.
+    """Return whether an answer with an operation stands in the question unchanged, and is not the
+    text of the reference answer.
     """
     if not question or not _OPERATION.search(answer):
         return False
-    said = _spelled(answer)
+    spelled = _spelled(answer)
     return (
-        len(said) > 2
-        and said != _spelled(gold)
-        and said in _spelled(question[-MAX_QUESTION_CHARS:])
+        len(spelled) > 2
+        and spelled != _spelled(gold)
+        and spelled in _spelled(question[-MAX_QUESTION_CHARS:])
     )
 
 
 @functools.lru_cache(4096)
 def _spelled(text: str) -> str:
-    """One spelling without white space and styling, so that a copy is found in other dollars and
-    brackets.
+    """Return a text without white space and styling, so that a copy is found if its dollar signs or
+    brackets differ.
     """
     boxed = re.sub(r"\\boxed\s*\{(.*)\}", r"\1", text, flags=re.DOTALL)
     spelled = re.sub(

@@ -1,10 +1,10 @@
-r"""What a text says: a gold, and an answer as the expressions that all have to equal it.
+"""Read an answer into the expressions that all have to equal the reference answer.
 
-Four steps: locate (:mod:`~r1_recipes.verification.locate`), normalise
-(:mod:`~r1_recipes.verification.spelling`), reject for a named reason
-(:class:`~r1_recipes.verification.lexicon.Refusal`), compare. Normalising may restyle a text; it
-never takes off what carries meaning. Everything here is linear in the length of the text, or reads
-no more than ``MAX_ANSWER_CHARS`` of it.
+There are four steps: locate (:mod:`~r1_recipes.verification.locate`), normalise
+(:mod:`~r1_recipes.verification.spelling`), reject for a reason
+(:class:`~r1_recipes.verification.lexicon.Refusal`), compare. Normalising may change the style of a
+text but never removes what carries meaning. Every function here takes time linear in the length of
+the text, or reads at most ``MAX_ANSWER_CHARS`` of it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from r1_recipes.verification.words import TELLING, plain_words, prose
 _STRUCK = re.compile(
     r"~~|[\w)}] ~ [\w(\\]|\\(?:cancel|st|sout|xcancel|bcancel)(?![A-Za-z])|¬|\\neg(?![A-Za-z])"
 )
-# The mark of a long vowel in Japanese and a Korean vowel look like a minus sign.
+# The Japanese mark of a long vowel and a Korean vowel look like a minus sign.
 _LONG_VOWEL = re.compile(r"[ーㅡ]\s*[\dA-Za-z(\\]")
-# A prime is a derivative, a foot or a minute: (x^2)', 72''.
+# A prime means a derivative, a foot or a minute: (x^2)', 72''.
 _PRIME = re.compile(
     r"(?:[\d)\]}]|(?<![A-Za-z'])[A-Za-z])(?:'(?![A-Za-z])|[′″’](?![A-Za-z]))|\^\s*\{?\s*\\prime"
 )
@@ -41,7 +41,7 @@ _OPENING = re.compile(
 _FOREIGN_OPENING = re.compile(
     r"\A\s*(?:Ответ|Đáp (?:số|án)|Resposta|Відповідь)\s*(?:là)?\s*[:：]\s*"
 )
-# Where a maximum stands is no second value: "4, attained when x = 1".
+# The place of a maximum is not a second value: "4, attained when x = 1".
 _ATTAINED = re.compile(
     r"(?<=\d),?\s+(?:which is )?(?:attained|achieved|reached)\s+(?:when|at|for)\s+"
     r"[a-z]\s*=[^=,;]*\Z"
@@ -50,7 +50,7 @@ _RECORD = re.compile(
     r"\s*\{\s*\"(?:final_)?(?:answer|result|value)\"\s*:\s*\"?([^\"{}]*)\"?\s*\}\s*"
 )
 _ONLY_A_BOX = re.compile(r"[\s$]*\\boxed\{.*\}[\s$.]*", re.DOTALL)
-# Beside a box, and part of what is said: "71 or", "-", "\\frac{1}{"; "or 71", "?", "^2".
+# Text before or after a box that belongs to the answer: "71 or", "-", "\\frac{1}{"; "or 71", "^2".
 _LEADS = re.compile(
     r"(?:[-+/^<>{\d~]|(?<!\\)\(|(?<!\*)\*|(?<![A-Za-z\\])[A-Za-z](?=\\?\Z)|[)!]|"
     r"\\(?!\(|\[|quad|,|;|therefore|text|implies|Rightarrow|boxed|left|end|newline|\s)[A-Za-z]+|"
@@ -67,23 +67,25 @@ _TRAILS = re.compile(
     r"fbox)(?![A-Za-z]))|[A-Za-z](?![A-Za-z]))",
     re.IGNORECASE,
 )
-# Digits of other scripts, signs that are no keyboard's (they would count as prose), control
-# characters and lone surrogates.
+# Unicode categories of digits of other scripts, of signs that no keyboard has (they would count as
+# prose), of control characters and of lone surrogates.
 _STRANGE_TEXT = "Nd No Nl Cs Cc Cf Co Lm Sm Pd Sk So Sc Mn Me Po Ps Pe Pi Pf"
 _STRANGE = frozenset(_STRANGE_TEXT.split())
 _USUAL = frozenset("$€£¥￥₹₽₩¢«»°℃℉✓✔✅，。、：；！？…·•“”‘’「」『』（）《》【】¡ーｰ々ゝヽ")
-# Scripts in which words stand beside an answer; of Latin, with accents, a word has three letters.
+# Scripts of words that may stand beside an answer.
 _SCRIPTS = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL")
 _WORD = re.compile(r"[^\W\d_]+")
 
 
 def read_answer(text: str, gold: Gold, locale: str = "en") -> Answer:
-    """Read an answer: what has to equal the gold, its verdict, or why it is wrong."""
+    """Read an answer. Return what has to equal the reference answer, the verdict, or the
+    refusal.
+    """
     if len(text) > MAX_ANSWER_CHARS:
         return Answer(refusal=Refusal.TOO_LONG)
     is_plain = gold.value is not None and not gold.left_out
     if is_plain and locale == "en" and NUMBER.fullmatch(text):
-        return Answer((text,))  # most answers to GSM8K
+        return Answer((text,))  # true of most answers to GSM8K
     try:
         return _read(text, gold, locale)
     except Refused as refused:
@@ -105,16 +107,16 @@ def _read(text: str, gold: Gold, locale: str) -> Answer:
 
 
 def _unboxed(text: str, gold: Gold) -> list[str]:
-    """Return what a text's boxes hold, or the text itself if it has none.
+    """Return the contents of a text's boxes, or the text itself if it has none.
 
-    A box in a box is a slip; more is a trap.
+    Up to three boxes inside each other are accepted as a mistake. More are refused as hostile.
     """
     boxes = [text]
     for _ in range(3):
         if len(boxes) != 1 or "\\boxed" not in boxes[0]:
             return boxes
         if boxes[0] != text and not _ONLY_A_BOX.fullmatch(boxes[0]):
-            raise Refused(Refusal.SEVERAL)  # beside a box inside a box stands a second answer
+            raise Refused(Refusal.SEVERAL)  # the outer box has a second answer
         boxes = _boxes(boxes[0], gold)
     if len(boxes) == 1 and "\\boxed" in boxes[0]:
         raise Refused(Refusal.HOSTILE)
@@ -122,7 +124,7 @@ def _unboxed(text: str, gold: Gold) -> list[str]:
 
 
 def _boxes(text: str, gold: Gold) -> list[str]:
-    """Return what stands in a text's boxes, and behind "the answer is" beside them."""
+    """Return the contents of a text's boxes, and the text behind "the answer is" beside them."""
     if _is_part_of_more(text):
         raise Refused(Refusal.SEVERAL)
     boxes, anchored = boxes_of(text), ANCHOR.split(text)[1:]
@@ -132,7 +134,7 @@ def _boxes(text: str, gold: Gold) -> list[str]:
 
 
 def _final_part(text: str) -> str:
-    """Return what stands behind ``####``, or in ``{"answer": 72}``."""
+    """Return the text behind ``####``, or the value of ``{"answer": 72}``."""
     before, _, text = text.rpartition("####")
     if _LEADS.search(before):
         raise Refused(Refusal.SEVERAL)
@@ -141,11 +143,13 @@ def _final_part(text: str) -> str:
 
 
 def _check_signs(text: str, gold: Gold) -> None:
-    """Refuse what is struck out, primes and rare signs, unless the gold has them."""
+    """Refuse text that is struck out, primes and rare signs, unless the reference answer
+    has them.
+    """
     for signs in (_STRUCK, _LONG_VOWEL):
         if signs.search(text) and not signs.search(gold.raw):
             raise Refused(Refusal.STRANGE)
-    # Of "f'(x) = 2x" the name changes nothing.
+    # The prime in the name of "f'(x) = 2x" changes nothing.
     value = text if gold.relations else text.rpartition("=")[2]
     if gold.words is None and not _PRIME.search(gold.raw) and _PRIME.search(value):
         raise Refused(Refusal.STRANGE)
@@ -154,7 +158,9 @@ def _check_signs(text: str, gold: Gold) -> None:
 
 
 def _read_choice(cleaned: str, gold: Gold) -> Answer | None:
-    """Read an answer to a choice, or the option's text that a gold has: ``(C) 17``."""
+    """Read an answer to a choice, also to one whose reference answer has the option's text: ``(C)
+    17``.
+    """
     if gold.letters is not None:
         named = chosen_letters(cleaned)
         return Answer(verdict=(named if gold.ordered else "".join(sorted(named))) == gold.letters)
@@ -164,7 +170,7 @@ def _read_choice(cleaned: str, gold: Gold) -> Answer | None:
     has_text = gold.words != gold.letter.casefold()
     others = rf"\b(?!{gold.letter})[B-J](?![A-Za-z'])|\(A\)|\bA\s*="
     if has_text and re.search(others, cleaned):
-        return Answer(verdict=False)  # "D = 17", "17, choice (D)" for "(C) 17"
+        return Answer(verdict=False)  # "D = 17" and "17, choice (D)" do not answer "(C) 17"
     if option is None:
         return Answer(verdict=False) if gold.words is not None else None
     letter, text = option
@@ -178,7 +184,9 @@ def _read_choice(cleaned: str, gold: Gold) -> Answer | None:
 
 
 def _is_part_of_more(text: str) -> bool:
-    """Whether a box is a piece of what is said: -\\boxed{72}, \\boxed{72} + 1, \\boxed{B} and C."""
+    r"""Return whether a box is only a part of the answer: -\boxed{72}, \boxed{72} + 1, \boxed{B}
+    and C.
+    """
     before, after = typed(text[: text.index("\\boxed")]), typed(text.rpartition("}")[2])
     word_before, word_after = (
         re.search(r"([A-Za-z]+):?\s*\$*\Z", before),
@@ -202,15 +210,15 @@ def _is_part_of_more(text: str) -> bool:
 
 
 def _says_another(beside: str, gold: Gold) -> bool:
-    """Whether what stands behind "the answer is", beside a box, may be another answer."""
+    """Return whether the text behind "the answer is", beside a box, may be a different answer."""
     if gold.letter or gold.letters:
         return re.match(r"\W*[A-J](?![A-Za-z])", beside) is not None
     return TELLING.search(beside) is not None if gold.words is None else 0 < len(prose(beside)) < 5
 
 
 def _unusual(text: str) -> set[str]:
-    """The signs of a text that no keyboard has and that may change a number: marks, symbols, digits
-    of other scripts.
+    """Return the signs of a text that no keyboard has and that may change a number: marks, symbols,
+    digits of other scripts.
     """
     if text.isascii() and text.isprintable():
         return set()
@@ -230,15 +238,17 @@ def _unusual(text: str) -> set[str]:
 
 
 def _is_written(char: str, words: set[str]) -> bool:
-    """Whether a letter is one that words beside an answer are written in: Chinese, Japanese,
-    Korean; with an accent, in a Latin word.
+    """Return whether a letter belongs to words that may stand beside an answer: Chinese, Japanese,
+    Korean, or a Latin word with accents.
     """
     name = unicodedata.name(char, "")
     return name.startswith(_SCRIPTS) or (name.startswith("LATIN") and char in words)
 
 
 def _read_boxes(boxes: list[str], gold: Gold, locale: str) -> Answer:
-    """Read several boxes: a list, if the gold is one; else each has to equal the gold."""
+    """Read an answer with several boxes. They form a list if the reference answer is a list;
+    otherwise each must equal it.
+    """
     if not boxes:
         raise Refused(Refusal.NO_ANSWER)
     nested = any("\\boxed" in box for box in boxes)
@@ -257,7 +267,7 @@ def _read_boxes(boxes: list[str], gold: Gold, locale: str) -> Answer:
 
 
 def settle(gold: Gold, answer: Answer, precision: int = PRECISION) -> bool | None:
-    """Return the verdict if it needs no parser; ``None``: ask a worker."""
+    """Return the verdict if it needs no parser, or ``None`` if a worker has to compare."""
     if answer.refusal is not None and not answer.sides:
         return False
     if answer.verdict is not None or gold.value is None or answer.rounded or answer.pairs:

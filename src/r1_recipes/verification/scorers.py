@@ -1,8 +1,7 @@
-"""Checkers of rows that have a ``scorer`` column instead of a gold, by the key that the column
-names.
+"""The registry of checkers for rows that have a ``scorer`` column instead of a reference answer.
 
-Data names a key; it cannot name a module. An answer is hostile to a checker, and so is a row of a
-file.
+The column names a key of the registry and never a module, because data files are not trusted.
+Checkers must expect hostile answers and hostile rows.
 """
 
 import functools
@@ -13,11 +12,10 @@ from r1_recipes.common.plugins import Registry
 from r1_recipes.verification.pool import Task
 
 Scorer = Callable[[str, str | None], bool | Task]
-"""Judge an answer (``None``: there is none) by a row's scorer column, or name the function that
-judges it in a worker.
+"""A function of a row's scorer column and an answer, or ``None`` if there is no answer.
 
-Raise ``ValueError`` if the column is wrong, whatever the answer; such a function returns a text for
-it.
+It returns the verdict, or the task of a function that judges the answer in a worker. It raises
+``ValueError`` if the column is not valid. A function in a worker returns an error text instead.
 """
 
 SCORERS: Registry[Scorer] = Registry("scorer")
@@ -34,8 +32,8 @@ def register_scorer(key: str) -> Callable[[Scorer], Scorer]:
 
 @functools.lru_cache(4096)
 def scorer_of(spec: str) -> Scorer:
-    """Return the checker that a scorer column names; ``ValueError``: it is no JSON object, or names
-    none.
+    """Return the checker that a scorer column names. Raise ``ValueError`` if the column is not a
+    JSON object with a registered key.
     """
     try:
         parsed = json.loads(spec)

@@ -1,4 +1,6 @@
-"""What kind of expression an answer is, its names, and whether its kind can be the gold's."""
+"""The type of an expression, its names, and whether an expression of its type can equal the
+reference answer.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +31,13 @@ _CHOOSE = re.compile(
 _BASE = re.compile(r"\d\s*_\s*(?:\{\s*([^{}]*?)\s*\}|(\w+)|\W)")
 
 
-# What says that "(1, 2)" is no pair: x \\in (1, 2), ]1, 2[.
+# Signs that "(1, 2)" is an interval and not a pair: x \\in (1, 2), ]1, 2[.
 _INTERVAL = re.compile(r"\\in(?![A-Za-z])|[<>]|\A\W*\]")
 
 
 _MODULO = re.compile(
     r"\\[bp]?mod(?![A-Za-z])|\.\.\.|…|\\[lc]?dots(?![A-Za-z])"
-)  # math-verify drops both
+)  # math-verify ignores these signs
 
 
 _UNDONE = re.compile(
@@ -45,11 +47,11 @@ _UNDONE = re.compile(
 )
 
 
-# A condition that an answer may have beside a gold without one.
+# A condition that an answer may have if the reference answer has none.
 _HARMLESS = re.compile(r"[k-n] Z|n [NZ]\+?|. all|. [k-n](?:\\ge[01]|>0)")
 
 
-# An arithmetic task, and not its result, is no answer to a plain number.
+# An arithmetic task without its result does not answer a plain number.
 _OPERATOR = re.compile(r"\\frac|\\cdot|\\times|\\div|[-+*/^]|[)}]\s*\\left|[)}]\s*\(")
 
 
@@ -70,8 +72,8 @@ _NAME = re.compile(
 
 
 def mismatch(text: str, expression: str, gold: Gold) -> Refusal | None:
-    """Why an expression cannot be the gold, whatever its value: another kind, another base, a task
-    in place of its result.
+    """Return why an expression cannot equal the reference answer, whatever its value: another type,
+    another base, or a task instead of its result. Return ``None`` if it can.
     """
     target = MEMBER.sub("", gold.text or gold.raw)
     kinds = {kind_of(expression), "(" if RELATION.search(target) else kind_of(target)} - {""}
@@ -100,7 +102,7 @@ def mismatch(text: str, expression: str, gold: Gold) -> Refusal | None:
 
 
 def _is_list(gold: Gold) -> bool:
-    """Whether a gold is a list of values, which no pair and no interval is."""
+    """Return whether the reference answer is a list of values. A pair and an interval are not."""
     text = gold.text or ""
     return (
         gold.several
@@ -110,14 +112,16 @@ def _is_list(gold: Gold) -> bool:
     )
 
 
-# 20 degrees Celsius, \\sin 60^\\circ.
+# Not an angle to convert: 20 degrees Celsius, \\sin 60^\\circ.
 _NO_ANGLE = re.compile(
     r"\\circ\s*\}?\s*(?:\\[a-z]+\s*\{\s*)?[CF](?![A-Za-z])|\\(?:sin|cos|tan|cot)(?![a-z])"
 )
 
 
 def in_degrees(side: str, gold: Gold) -> str:
-    """An angle in the gold's measure: 60 degrees for pi/3, and pi/3 for 60 degrees."""
+    """Return an angle in the measure of the reference answer: 60 degrees as pi/3, or pi/3 as 60
+    degrees.
+    """
     if "\\circ" in side and "\\circ" not in gold.raw and "\\pi" in gold.raw:
         number = re.fullmatch(r"(-?[\d./]+)\s*\^\s*\{?\s*\\circ\s*\}?\s*", side)
         return rf"\frac{{{number[1]}\pi}}{{180}}" if number else r"\emptyset"
@@ -128,14 +132,14 @@ def in_degrees(side: str, gold: Gold) -> str:
 
 
 def is_sum(left: str) -> bool:
-    """Whether the left side of an equation is no name, but says something itself: x + y, x_1x_2,
-    |z|, \\sin x.
+    r"""Return whether the left side of an equation is an expression and not a name: x + y, x_1x_2,
+    |z|, \sin x.
     """
     return _NAME.fullmatch(left.strip()) is None
 
 
 def unsimplified(expression: str) -> bool:
-    """Whether a sum has three terms or more that could be added at once: ``a+1+a-2+a+3+a-4``,
+    """Return whether a sum has three or more terms that could be added: ``a+1+a-2+a+3+a-4``,
     ``76-(…)+13-2``.
     """
     level = depths(expression)
@@ -152,15 +156,15 @@ def unsimplified(expression: str) -> bool:
     return len(numbers) > 2 or any(terms.count(term) > 2 for term in terms)
 
 
-def same_name(one: str, other: str) -> bool:
-    """Whether two names are the same, or one has the words of the other: "boys", "the boys"."""
-    words = set(one.split()), set(other.split())
+def same_name(first: str, second: str) -> bool:
+    """Return whether two names are equal, or one has all words of the other: "boys", "the boys"."""
+    words = set(first.split()), set(second.split())
     return bool(words[0] and words[1]) and (words[0] <= words[1] or words[1] <= words[0])
 
 
 def same_condition(condition: Condition, gold: Condition | None, main: str) -> bool:
-    """Whether an answer's condition is the gold's or, beside a gold without one, says no more than
-    the letter: k is an integer.
+    """Return whether an answer's condition is that of the reference answer. If the reference answer
+    has none, the condition may only say what is usual: k is an integer.
     """
     if gold is None:
         return _HARMLESS.fullmatch(f"{condition.letter} {condition.range}") is not None
@@ -169,8 +173,8 @@ def same_condition(condition: Condition, gold: Condition | None, main: str) -> b
 
 
 def as_gold_says(cleaned: str, condition: Condition | None, gold: Gold) -> str:
-    """The answer with the gold's name for a function or a parameter: ``f(x) = x`` for ``f(n) = n``,
-    ``n\\pi`` for ``k\\pi``.
+    r"""Return the answer with the names of functions and parameters in the reference answer. For
+    example ``f(x)=x`` becomes ``f(n)=n``, and ``n\pi`` becomes ``k\pi``.
     """
     if (
         gold.condition
@@ -179,23 +183,26 @@ def as_gold_says(cleaned: str, condition: Condition | None, gold: Gold) -> str:
         and gold.condition.letter not in letters(cleaned)
     ):
         cleaned = _renamed(cleaned, condition.letter, gold.condition.letter)
-    own, found = _FUNCTION.fullmatch(gold.text or ""), _FUNCTION.fullmatch(cleaned)
+    wanted, given = _FUNCTION.fullmatch(gold.text or ""), _FUNCTION.fullmatch(cleaned)
     if (
-        own
-        and found
-        and own["name"] == found["name"]
-        and own["of"] != found["of"]
-        and own["of"] not in letters(found["value"])
+        wanted
+        and given
+        and wanted["name"] == given["name"]
+        and wanted["of"] != given["of"]
+        and wanted["of"] not in letters(given["value"])
     ):
-        return f"{own['name']}({own['of']})={_renamed(found['value'], found['of'], own['of'])}"
+        return (
+            f"{wanted['name']}({wanted['of']})="
+            f"{_renamed(given['value'], given['of'], wanted['of'])}"
+        )
     left = re.match(r"\s*([A-Za-z])\s*=", gold.text or "")
     if (
-        found
+        given
         and left
-        and found["of"] == _argument(gold.variables - {left[1]})
-        and found["name"] in ("f", left[1])
+        and given["of"] == _argument(gold.variables - {left[1]})
+        and given["name"] in ("f", left[1])
     ):
-        return f"{left[1]}={found['value']}"  # y = 2x + 3, as f(x)
+        return f"{left[1]}={given['value']}"  # y = 2x + 3, as f(x)
     if "\\binom" in (gold.text or ""):
         cleaned = _CHOOSE.sub(
             lambda match: r"\binom{{{}}}{{{}}}".format(
@@ -207,8 +214,8 @@ def as_gold_says(cleaned: str, condition: Condition | None, gold: Gold) -> str:
 
 
 def _argument(variables: frozenset[str]) -> str | None:
-    """Name the letter that a gold is a function of: x, t or n, or its only one; the others are
-    constants.
+    """Return the letter of which the reference answer is a function: x, t or n, or its only letter.
+    Other letters are constants.
     """
     usual = [letter for letter in "xtn" if letter in variables]
     if usual:
@@ -221,23 +228,23 @@ def _renamed(text: str, letter: str, new: str) -> str:
 
 
 def in_alphabet(names: list[str]) -> bool:
-    """Whether names have an order that a pair follows: x, y, z or a, b, c."""
+    """Return whether names have an order that a pair follows: x, y, z or a, b, c."""
     return set(names) <= set("xyz") or set(names) <= set("abc")
 
 
 def in_order_of_names(named: Iterable[tuple[str, str]]) -> str:
-    """Named values as the pair that math-verify reads, in the order of the alphabet."""
+    """Return named values as the pair that math-verify reads, sorted by name."""
     by_name = sorted((name.strip(), value.strip()) for name, value in named)
     return f"({', '.join(value for _, value in by_name)})"
 
 
 def kind_of(text: str) -> str:
-    r"""``{`` of a whole set, ``(`` of a whole tuple or interval, else ``""``: math-verify compares
-    ``\{1,2\}`` with ``(1,2)``.
+    r"""Return ``{`` for a set, ``(`` for a tuple or an interval, and ```` for anything else.
+    math-verify would compare ``\{1,2\}`` with ``(1,2)``.
     """
-    found = re.fullmatch(r"\s*(\\\{|[(\[]).*,.*(\\\}|[)\]])\s*", text, re.DOTALL)
+    brackets = re.fullmatch(r"\s*(\\\{|[(\[]).*,.*(\\\}|[)\]])\s*", text, re.DOTALL)
     return (
         ""
-        if not found or (min(depths(text)[1:-1], default=0) < 1 and found[1] != r"\{")
-        else found[1][-1].replace("[", "(")
+        if not brackets or (min(depths(text)[1:-1], default=0) < 1 and brackets[1] != r"\{")
+        else brackets[1][-1].replace("[", "(")
     )

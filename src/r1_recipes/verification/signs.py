@@ -1,4 +1,4 @@
-"""Unicode signs as LaTeX or as the signs of a keyboard, and the brackets of a text."""
+"""Convert Unicode signs to LaTeX or to the signs of a keyboard, and find the brackets of a text."""
 
 import itertools
 import re
@@ -75,14 +75,14 @@ def typed(text: str) -> str:
 
 
 def depths(text: str) -> list[int]:
-    """Bracket depth before each character, and at the end."""
+    """Return the bracket depth before each character, and at the end."""
     return list(
         itertools.accumulate(((char in "([{") - (char in ")]}") for char in text), initial=0)
     )
 
 
 def split(text: str) -> list[str]:
-    """Split at the commas that stand in no bracket."""
+    """Split at the commas outside brackets."""
     commas = [
         index
         for index, (char, depth) in enumerate(zip(text, depths(text), strict=False))

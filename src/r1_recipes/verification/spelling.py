@@ -1,5 +1,5 @@
-r"""One LaTeX-like spelling of an expression: wrappers, styling, currency signs and typographic
-variants are taken off.
+"""Rewrite expressions in one LaTeX-like spelling. Wrappers, styling, currency signs and typographic
+variants are removed.
 """
 
 import math
@@ -20,7 +20,7 @@ _MAGNITUDES = {
     "billion": 9,
     "trillion": 12,
 }
-# 千 in front of a unit is kilo.
+# 千 before a unit means kilo.
 _MAGNITUDE = (
     r"(?i)(?<=\d)\s*((?:hundred|thousand|lakh|million|crore|billion|trillion)\b(?!\s*[a-z]+ths?\b)|"
     r"(?:[百千](?![米克瓦赫卡焦帕伏安牛升分字])|[万亿萬億])(?!\d))"
@@ -53,7 +53,9 @@ def _exponent(match: re.Match[str]) -> str:
 
 
 def _in_radians(match: re.Match[str]) -> str:
-    """Degrees inside a sine and the like; the parser would drop their sign."""
+    """Return degrees inside a sine or another trigonometric function as radians. The parser would
+    drop the degree sign.
+    """
     trigonometric = re.search(
         r"\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])", match.string[: match.start()]
     )
@@ -65,7 +67,7 @@ def _power_of_ten(match: re.Match[str]) -> str:
 
 
 def _ratio(match: re.Match[str]) -> str:
-    # In lowest terms; math-verify would divide the parts one after the other.
+    # Reduce the ratio to lowest terms as a tuple: math-verify would divide the parts.
     parts = [int(part) for part in match[0].split(":")]
     divisor = math.gcd(*parts) or 1
     return f"({', '.join(str(part // divisor) for part in parts)})"
@@ -79,7 +81,7 @@ _BASE_WORDS = "|".join(BASES)
 
 
 def _listed(match: re.Match[str]) -> str:
-    """The rows of a system of equations behind commas."""
+    """Return the rows of a system of equations, separated by commas."""
     return ", ".join(row.strip(" ,") for row in (match[1] or match[2]).split("\\\\") if row.strip())
 
 
@@ -89,8 +91,8 @@ def _mixed(match: re.Match[str]) -> str:
 
 
 def _unit(match: re.Match[str]) -> str:
-    """Nothing, but in a formula: of ``\\frac{1}{2} \\mathrm{m} v^2`` the styled letter is a
-    variable.
+    r"""Return a space instead of a styled unit, or the text itself in a formula. In ``\frac{1}{2}
+    \mathrm{m} v^2`` the styled letter is a variable.
     """
     before, after = match.string[: match.start()], match.string[match.end() :]
     if re.search(r"\\(?:boldsymbol|bm|underline|mathit|mathbf)", match[0]):
@@ -131,7 +133,7 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
             "angle brackets",
             r"\\langle(?![A-Za-z])([^()]*?,[^()]*?)\\rangle(?![A-Za-z])",
             r"(\1)",
-        ),  # without a comma it is a mean
+        ),  # without a comma, angle brackets are a mean
         ("a sign that is escaped", r"\\(\*)|\\colon(?![A-Za-z])", lambda match: match[1] or ":"),
         ("rows of cases", _CASES, _listed),
         (
@@ -247,7 +249,7 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
             r"in)(?![a-z])))(?=[^{}]*(?<![A-Za-z\\])\1(?![A-Za-z]))(.*?)\\?\}\Z",
             r"\2",
         ),
-        # A time of day, 2:10:30, is no ratio.
+        # A time of day such as 2:10:30 is not a ratio.
         (
             "ratio",
             r"(?<![\d:.])(?!\d{1,2}:\d\d:\d\d(?!\d))\d{1,9}(?:\s*:\s*\d{1,9}){2,}(?![\d:.])",
@@ -263,7 +265,7 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
             r"/\s*(\d+(?:\.\d+)?[eE][-+]?\d+)(?![\w.])",
             r"/(\1)",
         ),
-        # str(1e-05), which LaTeX would read as Euler's number
+        # In str(1e-05), LaTeX would read the e as Euler's number.
         (
             "scientific notation",
             r"(?<=\d)[eE]([-+]?\d{2,3})(?![\w.])|(?<=\.\d)[eE]([-+]?\d)(?![\w.])",
@@ -318,12 +320,12 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
         ("power of a number", r"\^\s*(-?\d+(?:\.\d+)?)", r"^{\1}"),
     )
 )
-"""What :func:`clean` replaces, in this order, so that one LaTeX-like spelling is left."""
+"""The replacements of :func:`clean`, in order: name, pattern, replacement."""
 
 
 def clean(text: str, locale: str = "en") -> str:
-    """Return the text after every rule, each linear in its length or of nine digits at most; to
-    locale ``de``, ``1.250,5`` is 1250.5.
+    """Return the text after applying all rules. Each rule takes linear time or reads at most nine
+    digits. In locale ``de``, ``1.250,5`` is 1250.5.
     """
     text = typed(text)
     if locale == "de":

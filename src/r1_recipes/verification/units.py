@@ -1,16 +1,16 @@
-r"""Units: how they are written after a number, and which one a text names. An answer with another
-unit than the gold's is wrong.
+"""Units: how they are written after a number, and which units a text names. An answer with a
+different unit from the reference answer is wrong.
 """
 
 import re
 
-# Symbols of two letters or more; a letter alone is a unit only if it is styled or stands apart, or
-# if the gold has no variables.
+# Symbols of two letters or more. A single letter is a unit only if it is styled or separate, or if
+# the reference answer has no variables.
 UNITS = (
     "mm|cm|dm|km|nm|ft|in|yd|mi|kg|mg|lbs?|oz|ms|ns|secs?|mins?|hrs?|m[lL]|c[lL]|gal|k?N|[kM]J|[kM]W|k?Wh|[km]V|m?Ah|mA|[kMG]?Hz|[khM]?Pa|atm|"
     "[kM]?eV|m?mol|k?cal|[kKMGT]B|Nm|rad|mph|kph|km/?h|rpm|dB|erg|cc|[pf]m|ng|bar|knots?"
 )
-# A variable's product, 2mV, if there is no space
+# Without a space, 2mV is a product of variables.
 _SPACED = rf"{UNITS}|[munpkMGT](?:mol|eV|[JWVAFTC])|m[NT]"
 LETTERS = "[mgshlLNJWVAKCF]"
 STYLE = (
@@ -114,7 +114,7 @@ _WORD = (
     r"(?P<zh>[毫微百厘千兆纳皮]))?"
     + f"(?:{_NAMED_WORDS})"
 )  # fmt: skip
-# What joins the words of one unit: watt hours, metres per second, miles/hour.
+# Text that joins the words of one unit: watt hours, metres per second, miles/hour.
 _LINK = re.compile(r"[\s\-]*(?P<per>per|/|a(?=\s)|each|every|每)?[\s\-]*", re.IGNORECASE)
 _UNIT_WORD = re.compile(rf"(?<![A-Za-z]){_WORD}(?![A-Za-z])", re.IGNORECASE)
 _SYMBOL = re.compile(
@@ -167,8 +167,8 @@ _PREFIXES = {
 
 
 def without_unit(text: str, every: bool = False) -> str:
-    """A text without the unit of its number: at the end alone, where nothing but the unit has
-    letters; ``every``: wherever one follows.
+    """Return a text without the unit of its number. Only a unit at the end is removed, if nothing
+    else has letters; with ``every``, all units are removed.
     """
     if every:
         return _AFTER.sub(" ", text)
@@ -182,8 +182,8 @@ def is_unit(word: str) -> bool:
 
 
 def units_of(text: str) -> tuple[str, ...]:
-    """The units that a text names, in its order, each by its factors and in one spelling (``km1
-    h-1``): apples are no unit.
+    """Return the units that a text names, in order. Each is spelled by its factors, such as ``km1
+    h-1``. Apples are not a unit.
     """
     text = text.strip(" .。")
     dollars = (
@@ -225,8 +225,8 @@ def units_of(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*(dollars if not words else ()), *signs, *symbols, *words]))
 
 
-# Behind the number of a gold with a unit: "72 in total", "72 (approximately)"; any other word is
-# another thing.
+# Words that may follow the number: "72 in total", "72 (approximately)". Any other word names a
+# different thing.
 _NO_THING_TEXT = """
 in of to is are was as at by for on or and the total all altogether exactly approximately about
 around only each left per so thus which therefore because since when where if with from degrees
@@ -237,8 +237,8 @@ _NO_THING = frozenset(_NO_THING_TEXT.split())
 
 
 def names_another(cleaned: str, gold: str) -> bool:
-    """Whether an answer without a unit that is known has a word behind its number that its gold
-    lacks: 72 weekends.
+    """Return whether an answer without a known unit has a word behind its number that the reference
+    answer does not have: 72 weekends.
     """
     behind = re.search(r"\d[\s)}]*([^\W\d_]+|%)", cleaned)
     if behind is None or behind[1] in gold:
@@ -285,15 +285,15 @@ def _is_of_unit(word: str, gold: str) -> bool:
 
 
 def same_units(gold: tuple[str, ...], answer: tuple[str, ...]) -> bool:
-    """Whether an answer's units are the gold's, one by one or, where it names fewer or more, as a
-    set.
+    """Return whether the units of an answer and of the reference answer are equal. If their numbers
+    differ, they are compared as sets.
     """
     return gold == answer if len(gold) == len(answer) else set(gold) == set(answer)
 
 
 def _words_of(plain: str) -> list[str]:
-    """The units in words, those of one product or quotient as one: watt hours, metres per second
-    per second.
+    """Return the units that are written in words. The words of one product or quotient are one
+    unit: watt hours, metres per second per second.
     """
     groups: list[str] = []
     end = -1
@@ -326,7 +326,7 @@ def _words_of(plain: str) -> list[str]:
 
 
 def _factors(unit: str) -> str:
-    """A unit's factors with their exponents, in one order: m/s is m s^-1, N m is N·m."""
+    """Return a unit's factors with their exponents in one order: m/s is m s^-1, N m is N·m."""
     powers: dict[str, int] = {}
     below = 1
     unit = re.sub(

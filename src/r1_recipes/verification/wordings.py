@@ -1,7 +1,7 @@
-"""An answer in words: a date, yes or no, a name, a number with words and units beside it.
+"""Read an answer in words: a date, yes or no, a name, or a number with words and units beside it.
 
-:func:`read_words` asks one step after the other; the first that returns an answer decides. What
-none of them decides is an expression.
+:func:`read_words` tries one step after the other, and the first step that returns an answer
+decides. An answer that no step decides is read as an expression.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ _ALTERNATIVES = re.compile(r"\s*,?\s*\b(?:or|oder|ou)\b\s*|或")
 _BESIDE = re.compile(
     r"(.*[\d)}%])\s+\((?:(?:or|=|i\.e\.|that is|about|\\approx)\s*)?([^()]*\d[^()]*)\)", re.DOTALL
 )
-# A star that ends no emphasis, and a sign of a web page.
+# A star that does not end an emphasis, and an HTML entity.
 _LEFT_OVER = re.compile(r"\A[^*]*[\w)}\]]\s*\*+\s*\Z|&\w+;")
-# Words that turn a quantity: an answer that names one names the gold's.
+# Words that give a quantity a direction. An answer with such words must have those of the reference
+# answer.
 _WAYS = re.compile(
     r"(\b(?:(?:north|south)(?:east|west)|upstream|downstream|attractive|repulsive|forward|"
     r"backward|higher|lower|early|late|surplus|deficit|"
@@ -71,7 +72,7 @@ _CIRCLED = re.compile(r"(.*?[是为:：]\s*)?([①-⑳][①-⑳、,，和\s]*)")
 
 
 def read_words(text: str, cleaned: str, gold: Gold) -> Answer:
-    """Read an answer that is no choice, as it stands and as it is cleaned."""
+    """Read an answer that is not a choice, from its original and its cleaned text."""
     _check_directions(text, gold)
     _check_labels(cleaned, gold)
     _check_sum_of_units(text)
@@ -93,9 +94,9 @@ def read_words(text: str, cleaned: str, gold: Gold) -> Answer:
     if gold.words is not None:
         return Answer(verdict=not gold.only_text and says(cleaned, gold.words))
     if moment(cleaned) is not None and ":" in cleaned and ":" not in gold.raw:
-        raise Refused(Refusal.DIFFERENT)  # 9:30 is not 9/30
-    if gold.value is None and (said := _said_to_be(cleaned, gold)):
-        return read_expression(said, said, gold)
+        raise Refused(Refusal.DIFFERENT)  # math-verify would read 9:30 as 9/30
+    if gold.value is None and (expression := _said_to_be(cleaned, gold)):
+        return read_expression(expression, expression, gold)
     return read_expression(text, cleaned, gold)
 
 
@@ -108,8 +109,8 @@ _SAID_TO_BE = re.compile(
 
 
 def _said_to_be(cleaned: str, gold: Gold) -> str | None:
-    """Return the expression that a sentence ends with, "the sum of the first n odd numbers is n^2":
-    of the subject nothing is known, but that it has no number and nothing against the value.
+    """Return the expression at the end of a sentence: "the sum of the first n odd numbers is n^2".
+    The subject may be anything without a number and without words against the value.
     """
     found = _SAID_TO_BE.fullmatch(cleaned)
     if found is None or (not TELLING.search(found["value"]) and not gold.variables):
@@ -121,14 +122,14 @@ def _said_to_be(cleaned: str, gold: Gold) -> str | None:
     return value
 
 
-# What follows is a condition, or one of several things.
+# These words start a condition, or join several things.
 _OPENS = re.compile(
     r"\b(?:where|if|when|for|with|whenever|and|then|derivative|root)\b|[,;，；]|其中|当|\\"
 )
 
 
 def _check_directions(text: str, gold: Gold) -> None:
-    """Refuse 5 km south for a gold of 5 km north."""
+    """Refuse 5 km south if the reference answer is 5 km north."""
     if not gold.left_out:
         return
     wanted, given = ways_of(gold.raw), ways_of(text)
@@ -137,13 +138,13 @@ def _check_directions(text: str, gold: Gold) -> None:
 
 
 def _check_labels(cleaned: str, gold: Gold) -> None:
-    """Refuse "decreases by 5" for a gold of "increases by 5", 5 psi for 5 torr: the words in front
-    of the number and behind it are not others than the gold's.
+    """Refuse words before or behind the number that differ from those of the reference answer:
+    "decreases by 5" for "increases by 5", 5 psi for 5 torr.
     """
     if not gold.left_out:
         return
     if _ORDINAL.search(cleaned) and not _ORDINAL.search(gold.raw):
-        raise Refused(Refusal.DIFFERENT)  # the 7th day for 7 days
+        raise Refused(Refusal.DIFFERENT)  # the 7th day does not answer 7 days
     dozen = _MULTIPLIES.match(gold.left_out)
     if dozen and dozen[0] not in cleaned.casefold():
         raise Refused(Refusal.DIFFERENT)
@@ -153,7 +154,7 @@ def _check_labels(cleaned: str, gold: Gold) -> None:
 
 
 def _are_among(some: set[str], all_of_them: set[str]) -> bool:
-    """Return whether each word is one of these, or, in Chinese, what one of these ends with."""
+    """Return whether each word is one of the others. A Chinese word may also be the end of one."""
     return all(
         any(word == other or (not word.isascii() and other.endswith(word)) for other in all_of_them)
         for word in some
@@ -162,7 +163,7 @@ def _are_among(some: set[str], all_of_them: set[str]) -> bool:
 
 _ORDINAL = re.compile(r"\d\s*(?:st|nd|rd|th)\b|第\s*\d|\d\.\s*[A-Z][a-z]")
 _MULTIPLIES = re.compile("dozen|gross|score|hundred|thousand")
-# Words in front of mathematics, and behind it.
+# The words before the mathematics, the mathematics, and the words behind it.
 _BETWEEN_WORDS = re.compile(r"([^\d\\(\[{]*)((?:.*[\d})\]])?\s*(?:\\?%)?)([^\d})\]]*)", re.DOTALL)
 _NO_LABEL_TEXT = """
 a an the in of to is are was were be by for on at and so thus hence therefore answer final result it
@@ -173,8 +174,8 @@ _NO_LABEL = frozenset(_NO_LABEL_TEXT.split())
 
 
 def _labels(text: str) -> tuple[set[str], set[str]]:
-    """Return the words in front of a text's mathematics and three behind it, by their stems and
-    without units; no words if there are some in between.
+    """Return the words before a text's mathematics and three words behind it, as stems without
+    units. Return no words if there are words inside the mathematics.
     """
     parts = _BETWEEN_WORDS.fullmatch(text)
     if parts is None or not parts[2] or not is_expression(parts[2]):
@@ -197,14 +198,14 @@ def _stems(words: list[str]) -> set[str]:
 
 
 def _check_sum_of_units(text: str) -> None:
-    """Refuse 5 km + 3 m: taken off, its units would leave 8."""
+    """Refuse 5 km + 3 m, which would be 8 without its units."""
     units = re.findall(STYLED_UNIT, text)
     if len(set(units)) > 1 and re.search(r"\}\s*(?:[-+*]|\\(?:times|cdot))\s*\d", text):
         raise Refused(Refusal.DIFFERENT)
 
 
 def _check_spelled_numbers(cleaned: str, gold: Gold) -> None:
-    """Refuse "thirteen, so 72"."""
+    """Refuse a spelled number that differs from the reference answer: "thirteen, so 72"."""
     spelled = spelled_numbers(cleaned) if gold.value is not None else set()
     if gold.value is not None and spelled and spelled != {gold.value.number}:
         raise Refused(Refusal.SEVERAL)
@@ -214,7 +215,7 @@ _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+|\^?\s*\{?\s*\\circ|['′])")
 
 
 def _amounts(text: str) -> dict[object, Fraction]:
-    """Return the numbers of a text by their units: 1 h 45 min."""
+    """Return the numbers of a text by unit: 1 h 45 min."""
     plain = re.sub(rf"{STYLE}\s*\{{([^{{}}]*)\}}", r" \1 ", text.replace("°", r"\circ "))
     found = _AMOUNT.findall(plain)
     return {
@@ -231,13 +232,13 @@ def _check_amounts(text: str, gold: Gold) -> None:
 
 
 def _check_units(text: str, cleaned: str, gold: Gold) -> None:
-    """Refuse another unit than the gold's, and another thing: 72 m for 72 km, 72 weekends."""
+    """Refuse a different unit and a different thing: 72 m for 72 km, 72 weekends."""
     if "‰" in gold.raw and "%" in text:
         raise Refused(Refusal.DIFFERENT)
     percent = "%" in gold.raw
     units = units_of(text) if gold.units or percent else ()
     if units and percent and "%" not in text:
-        raise Refused(Refusal.DIFFERENT)  # 10 ohms for 10 %
+        raise Refused(Refusal.DIFFERENT)  # 10 ohms do not answer 10 %
     if units and gold.units and not same_units(gold.units, units):
         raise Refused(Refusal.DIFFERENT)
     if gold.units and not units and _is_another_thing(cleaned, gold):
@@ -251,7 +252,9 @@ def _is_another_thing(cleaned: str, gold: Gold) -> bool:
 
 
 def _check_remains(text: str, gold: Gold) -> None:
-    """Refuse a ratio of three beside a gold without one, and signs that nothing follows."""
+    """Refuse a ratio of three numbers if the reference answer has no ratio, and signs at
+    the end.
+    """
     triple = re.search(r"\d\s*:\s*\d+\s*:", text)
     if (triple and not re.search(r":|\bto\b", gold.raw)) or _LEFT_OVER.search(text):
         raise Refused(Refusal.DIFFERENT)
@@ -262,7 +265,7 @@ def _same_text(cleaned: str, gold: Gold) -> Answer | None:
 
 
 def _circled(cleaned: str, gold: Gold) -> Answer | None:
-    """Read ``正确的是 ①③`` beside a gold of such numbers."""
+    """Read ``正确的是 ①③`` if the reference answer consists of such numbers."""
     circled = _CIRCLED.fullmatch(cleaned)
     if circled is None or not re.fullmatch("[①-⑳]+", gold.plain) or refusals(circled[1] or ""):
         return None
@@ -272,7 +275,7 @@ def _circled(cleaned: str, gold: Gold) -> Answer | None:
 
 
 def _date_or_time(cleaned: str, gold: Gold) -> Answer | None:
-    """Read ``It starts at 8:30`` beside a gold that is a date or a time."""
+    """Read ``It starts at 8:30`` if the reference answer is a date or a time."""
     if gold.moment is None:
         return None
     when, introduced = moment(cleaned), _SAID_AT.match(cleaned)
@@ -283,9 +286,9 @@ def _date_or_time(cleaned: str, gold: Gold) -> Answer | None:
 
 
 def _check_words(cleaned: str, gold: Gold) -> None:
-    """Refuse words that hedge, negate or change the value, unless the gold has them.
+    """Refuse words that hedge, negate or change the value, unless the reference answer has them.
 
-    Of "the number of roots is 72" the subject changes nothing.
+    The subject of "the number of roots is 72" is not checked for words that change the value.
     """
     link = " is " if " is " in cleaned else " are "
     subject, _, predicate = cleaned.rpartition(link)
@@ -300,30 +303,31 @@ def _check_words(cleaned: str, gold: Gold) -> None:
 
 
 def ways_of(text: str) -> list[str]:
-    """The directions and the like that a text names."""
+    """Return the directions and similar words that a text names."""
     text = re.sub(r"\b(?:ends?|ended|adds?|goes)\s+up\b", " ", text)
     text = text.replace("早上", "上午").replace("晚上", "下午").replace("凌晨", "上午")
     return _WAYS.findall(re.sub(r"\\(?:left|right|above)(?![a-z])", " ", text).casefold())
 
 
 def _alternatives(cleaned: str, gold: Gold) -> Answer | None:
-    """The same value twice, ``\\frac34 or 0.75``, ``0.5 (50%)``: each has to equal the gold.
-    ``None``: the answer is no such text.
+    r"""Read an answer that states its value twice: ``\frac34 or 0.75``, ``0.5 (50%)``. Each value
+    must equal the reference answer. Return ``None`` for any other text.
     """
     if gold.words is not None or (gold.several and '"answer"' not in cleaned):
         return None
     beside = _BESIDE.fullmatch(cleaned) if gold.value is not None else None
-    said = [beside[1], beside[2]] if beside else _ALTERNATIVES.split(cleaned)
-    said = (
-        re.split(r"[\s,\"]*\banswer\"\s*:", cleaned) if '"answer"' in cleaned else said
-    )  # JSON that goes on behind a text
-    if not 1 < len(said) < 4 or not all(
-        re.search(r"\d|\\[A-Za-z]", one) and is_expression(one) for one in said
+    values = [beside[1], beside[2]] if beside else _ALTERNATIVES.split(cleaned)
+    values = (
+        re.split(r"[\s,\"]*\banswer\"\s*:", cleaned) if '"answer"' in cleaned else values
+    )  # JSON behind a text
+    if not 1 < len(values) < 4 or not all(
+        re.search(r"\d|\\[A-Za-z]", value) and is_expression(value) for value in values
     ):
         return None
-    said = [clean(one) for one in said]
+    values = [clean(value) for value in values]
     answers = [
-        read_expression(one, one, gold) if one else Answer(refusal=Refusal.HEDGE) for one in said
+        read_expression(value, value, gold) if value else Answer(refusal=Refusal.HEDGE)
+        for value in values
     ]
     if any(answer.refusal or answer.verdict is False or answer.pairs for answer in answers):
         return Answer(refusal=Refusal.HEDGE)

@@ -1,8 +1,8 @@
-r"""Words and mathematics in one text: which letters are prose and which algebra, what a number is
-called, under which condition it holds.
+"""Separate words and mathematics in a text: which letters are prose and which are algebra, and what
+names a number.
 
-A gold's letters are algebra unless they stand apart as words; an answer's are read by the letters
-that its gold has.
+Letters of a reference answer are algebra unless they stand apart as words. Letters of an answer are
+read by the variables of its reference answer.
 """
 
 import re
@@ -21,25 +21,25 @@ from r1_recipes.verification.beside import (
 from r1_recipes.verification.units import UNITS, is_unit
 
 _COMMAND = re.compile(r"\\(?:(?:begin|end)\s*\{[a-zA-Z]+\}|[A-Za-z]+|.)", re.DOTALL)
-# Letters that no command owns. As a word they may carry an exponent (cm^2).
+# Letters outside commands. A word may have an exponent (cm^2).
 _LETTERS = re.compile(
     r"(?<![^\W\d_])(?<!\\)(?<!\\begin\{)(?<!\\end\{)([^\W\d_]{2,})(?<!\\)(?:(?:\s*\^\{?[23]\}?|"
     r"(?<=[A-Za-z])[23])(?![\d.}]))?"
 )
-# Two letters, or three beside a sign or a digit, are a product of variables unless they are one of
-# these.
+# Two letters, or three letters beside a sign or a digit, are a product of variables unless they are
+# one of these words.
 _SHORT_WORDS = re.compile(
     f"(?:{UNITS})|(?i:am|pm|usd|is|of|to|at|on|by|an|as|it|or|no|so|we|he|she|the|and|yes|odd|"
     "for|are|was|per|all|out|if|up|us|be|do|go|my|me|its|has|had|her|his)"
 )
 NAMED_PAIR = re.compile(r"\(([^()=]*,[^()=]*)\)\s*=\s*\((.*)\)", re.DOTALL)
-# Words of three letters beside algebra; others are products there.
+# Words of three letters that may stand beside algebra. Other letters are products there.
 _THREE_LETTERS = re.compile(
     "the|and|sum|set|ans|get|got|can|let|our|you|via|one|two|six|ten|not|but|who|why|how|new|big|any|all|for|has|are|was|its|use",
     re.IGNORECASE,
 )
-# What stands between the parts of a list, besides a comma; the last two: "x = 1 y = 2", on two
-# lines or on one.
+# Separators of a list besides the comma. The last two separate "x = 1 y = 2", on two lines or on
+# one line.
 JOINT = re.compile(
     r"\s*(?:[,;]\s*)?(?:\b(?:and|or|und|oder|et)\b|\\lor(?![a-z])|[或和、])\s*|\s*;\s*|"
     r"\s*\n\s*(?=[A-Za-z]\w*\s*=)|(?<=[\d})])\s+(?=[A-Za-z]\s*=)"
@@ -49,16 +49,16 @@ _OPERATION = re.compile(r"[A-Za-z)}]\s*[-+*/^=<>|]\s*[A-Za-z(\\]")
 _LINK = re.compile(
     r"\b(?:and|or|then|also|und|oder|et|versus|vs|plus|but)\b|[,;&/|]", re.IGNORECASE
 )
-# What may stand left of an equals sign without being a second value: x, x_1, f(2), (x, y), \angle
-# A, total cost.
+# A left side of an equation that is a name and not a second value: x, x_1, f(2), (x, y), \angle A,
+# total cost.
 UNKNOWN = re.compile(
     r"\s*(?!\s*-)(?![^=]*(?:\\(?:ln|log|sqrt|sin|cos|tan|exp|ne|pm|int)(?![a-z])|[|!~/]|"
     r"\\frac(?!\s*\{\s*d)|\be\s*\^|\bd[a-z]\b))(?:[A-Za-z]\w*'?\([^()]*\)|[A-Za-z](?:_(?:\w|"
     r"\{[^{}]*\}))?\^\{-1\}(?:\([^()]*\))?|(?=[^\d]*[A-Za-z])(?:[^\d=]|"
     r"_\{77\w*\})+(?:_\{?[\d,]+\}?)?)\s*"
 )
-# For a gold without letters: also sums of unknowns, x_1 + x_2, with digits as indices and exponents
-# alone.
+# A name for a reference answer without letters. It may be a sum of unknowns, x_1 + x_2, with digits
+# only as indices and exponents.
 _NAMED = re.compile(
     r"(?=.*[A-Za-z])(?!\s*[-~])(?:[^\d=<>!~']|(?:(?<=\\sin)|(?<=\\cos)|"
     r"(?<=\\tan))\s*\(?\s*\d(?=\s*\\?[A-Za-z])|[_^]\{?-?\d(?:,\d)*\}?)+(?<![-+/*!~:])"
@@ -86,29 +86,30 @@ _GREEK = re.compile(rf"\\(?:var)?({'|'.join(GREEK)})(?![A-Za-z])", re.I)
 
 
 def letters(text: str) -> frozenset[str]:
-    """The letters that are variables, Greek ones among them (``\\pi`` is a number)."""
+    r"""Return the letters that are variables, including Greek letters (``\pi`` is a number)."""
     return frozenset(re.findall("[A-Za-z]", _COMMAND.sub(" ", text))) | {
         rf"\{name}" for name in _GREEK.findall(text)
     }
 
 
 def plain_words(text: str) -> str:
-    return " ".join(re.findall(r"\w+|(?<=\d):(?=\d)", text)).casefold()  # 9:30 is not 9/30
+    return " ".join(re.findall(r"\w+|(?<=\d):(?=\d)", text)).casefold()  # keep the colon of "9:30"
 
 
 def is_expression(text: str) -> bool:
-    """Whether a text has no prose."""
+    """Return whether a text has no prose."""
     return "\0" not in _marked(text, None)
 
 
 def _is_algebra(run: str) -> bool:
-    """Return whether letters at a number are a product or a function: abcd, cosA."""
+    """Return whether letters beside a number are a product or a function: abcd, cosA."""
     return run.islower() or re.match("(?:sin|cos|tan|cot|ln|log)[A-Z]", run) is not None
 
 
 def _marked(text: str, variables: frozenset[str] | None) -> str:
-    r"""``text`` with ``\0`` for its prose, by the letters that the gold has (``None``: this is the
-    gold; without any, a run is a word).
+    r"""Return text with prose replaced by ``\0``. Letters in ``variables`` are kept as algebra;
+    ``None`` means that the text is itself the reference answer. If ``variables`` is empty, a run of
+    letters is a word.
     """
 
     sentence = any(len(run[0]) > 3 for run in _LETTERS.finditer(text))
@@ -127,7 +128,7 @@ def _marked(text: str, variables: frozenset[str] | None) -> str:
                 or (not variables and re.fullmatch("st|nd|rd|th", run))
             ):
                 return "\0" if not variables.issuperset(run) else match[0]
-            # xy and mgh are products, whatever the gold is; "eggs" and "Ann" are words.
+            # xy and mgh are products for every reference answer; "eggs" and "Ann" are words.
             if (
                 variables.issuperset(run)
                 or glued
@@ -149,15 +150,17 @@ def _marked(text: str, variables: frozenset[str] | None) -> str:
     return re.sub(r"[^\x00-\x7f]+", "\0", _LETTERS.sub(mark, text))
 
 
-def strange_words(text: str, variables: frozenset[str], own: str = "") -> list[str]:
-    """The words of an answer that may change the algebra beside them: those that are not listed."""
+def strange_words(text: str, variables: frozenset[str], label: str = "") -> list[str]:
+    """Return the words of an answer that may change the algebra beside them, because no list has
+    them.
+    """
     runs = [run for run in _LETTERS.finditer(text) if not variables.issuperset(run[1])]
     behind = {run[1] for run in runs if re.search(r"[\d})]\s*\Z", text[: run.start()])}
     units = re.compile(UNITS)
     words = [run[1] for run in runs if not (run[1] in behind and units.fullmatch(run[1]))]
-    known = BESIDE_ALGEBRA | set(own.casefold().split())
+    known = BESIDE_ALGEBRA | set(label.casefold().split())
     if not variables:
-        # AB and PQR are names.
+        # AB and PQR are names of points.
         words = [word for word in words if not (is_unit(word) or re.fullmatch("[A-Z]{2,4}", word))]
         known |= BESIDE_VALUES
     latin = [word for word in words if word.isascii() and word.casefold() not in known]
@@ -167,15 +170,15 @@ def strange_words(text: str, variables: frozenset[str], own: str = "") -> list[s
 
 
 def _telling(piece: str, variables: frozenset[str] | None) -> bool:
-    """Whether a piece between words says something mathematical: a digit, a command, an
+    """Return whether a piece between words is mathematical: it has a digit, a command or an
     operation.
     """
     return bool(TELLING.search(piece) or (variables != frozenset() and _OPERATION.search(piece)))
 
 
 def gold_part(text: str) -> Part | None:
-    """A gold's part without the words beside it; ``None``: they mean more than a name or a unit, so
-    that the gold is only its own text.
+    """Return a part of a reference answer without the words beside it. Return ``None`` if the words
+    are more than a name or a unit, so that only the same text is right.
     """
     pieces = [piece.strip() for piece in _marked(text, None).split("\0")]
     if len(pieces) == 1:
@@ -188,10 +191,10 @@ def gold_part(text: str) -> Part | None:
     piece = pieces[telling[0]]
     before = text.partition(piece)[0]
     if ACTS.search(before) or SELECTS.search(before):
-        return None  # multiples of 4
+        return None  # for example multiples of 4
     expression = _stripped(piece)
-    # Of "any integer greater than e^{200}" the words are the answer; "Area = " and "the length is"
-    # name it.
+    # In "any integer greater than e^{200}" the words belong to the answer. "Area = " and "the
+    # length is" only name it.
     if (
         letters(expression)
         and before.strip()
@@ -199,7 +202,7 @@ def gold_part(text: str) -> Part | None:
         and not re.search(r"(?:\b(?:is|are)|[:=])\s*\Z", before)
     ):
         return None
-    # A sign at its end belongs to what would be left out.
+    # A sign at the end belongs to text that would be removed.
     if (
         re.search(r"\A[*/^]|[-+*^=<>]\Z", piece)
         or (before.strip() and piece.startswith("+"))
@@ -207,15 +210,15 @@ def gold_part(text: str) -> Part | None:
     ):
         return None
     if any(
-        expression.count(one) != expression.count(other) for one, other in ("{}", "()")
+        expression.count(opening) != expression.count(closing) for opening, closing in ("{}", "()")
     ) or re.fullmatch(r"\\[A-Za-z]+", expression):
         return None
     return Part(expression, plain_words(_COMMAND.sub(" ", text.replace(piece, " "))))
 
 
 def answer_part(text: str, variables: frozenset[str]) -> Part | None:
-    """Return the one piece of an answer's part that says something mathematical (``""``: none
-    does); ``None``: there are several, or the words beside it change it.
+    """Return the only mathematical piece of an answer's part, with ``""`` as its text if there is
+    none. Return ``None`` if there are several, or if the words beside it change it.
     """
     pieces = [piece.strip() for piece in _marked(text, variables).split("\0")]
     if len(pieces) == 1:
@@ -233,16 +236,17 @@ def answer_part(text: str, variables: frozenset[str]) -> Part | None:
         piece = "-" + piece  # "-USD 72"
     if piece.count("{") != piece.count("}"):
         return Part("")
-    # "The answer is 72!" has no factorial; "n!", and what stands before other words, has.
+    # "The answer is 72!" has no factorial, but "n!" has, and so has "72!" before other words.
     if not variables and text.rstrip().endswith("!"):
         piece = piece.removesuffix("!").rstrip()
     return Part(_stripped(piece), words)
 
 
 def _telling_pieces(text: str, pieces: list[str], variables: frozenset[str]) -> list[str] | None:
-    """Return the pieces that say something mathematical; ``None``: so does a letter beside them.
+    """Return the mathematical pieces, or ``None`` if a letter beside them is mathematical, too.
 
-    A letter alone says something, too: "x and y", "a then x"; an article before its word does not.
+    A single letter counts as mathematical: "x and y", "a then x". An article before its word does
+    not.
     """
     telling = [piece for piece in pieces if _telling(piece, variables)]
     if not variables:
@@ -259,15 +263,15 @@ def _telling_pieces(text: str, pieces: list[str], variables: frozenset[str]) -> 
 
 
 def _stripped(piece: str) -> str:
-    """Without what belongs to the words: km/h's slash, 10-year's hyphen, an article, a sentence's
-    comma, the sign of "Total = 72".
+    """Return a piece without signs that belong to the words: the slash of km/h, the hyphen of
+    10-year, an article, a comma, the equals sign of "Total = 72".
     """
     piece = re.sub(r"\A[aA]\s+(?=[-\d$\\])", "", piece)
     return piece.lstrip("= \t\r\n").strip(" \t\r\n,:;").removesuffix("/").removesuffix("-").strip()
 
 
 def named_part(text: str, strict: bool = True) -> Part:
-    """``x = 5`` as 5 with the name ``x``; with ``strict``, a name is one unknown."""
+    """Return ``x = 5`` as 5 with the name ``x``. With ``strict``, the name must be one unknown."""
     left, sign, right = text.partition("=")
     known = (
         (UNKNOWN if strict else _NAMED).fullmatch(left)

@@ -1,12 +1,12 @@
-"""What runs outside the trainer's process: the fork server, and the workers that it forks, which
-ask math-verify.
+"""The fork server and the workers that it forks. They run outside the trainer's process, and the
+workers call math-verify.
 
-The fork server imports math-verify once; a fork is ready in milliseconds. ``multiprocessing`` would
-import the user's training script.
+The fork server imports math-verify once, so a fork is ready in milliseconds. ``multiprocessing``
+would import the user's training script.
 
-All messages are JSON. The fork server gets a worker's modules and connection, and replies with its
-process id or a problem. A worker gets ``[processor seconds, wall-clock seconds, "module:function",
-…]`` and replies ``[verdict, whether it ends now]``.
+All messages are JSON. The fork server receives a worker's modules and connection, and replies with
+the worker's process id or an error text. A worker receives ``[processor seconds, wall-clock
+seconds, "module:function", …]`` and replies ``[verdict, whether it ends now]``.
 """
 
 import contextlib
@@ -28,16 +28,16 @@ from typing import NoReturn
 from r1_recipes.verification.compare import compare, parse
 from r1_recipes.verification.expression import Answer
 
-MEMORY_BYTES = 2 << 30  # address space of a worker (Linux); one at work needs a tenth of it
-# A worker ends then: the parser's tables and sympy's grow with every new kind of expression
+MEMORY_BYTES = 2 << 30  # address space of a worker (Linux); usual work needs a tenth of it
+# A worker ends after so many tasks, because the tables of the parser and of SymPy keep growing.
 RETIRE_TASKS = 20_000
 RETIRE_BYTES = (
     400 << 20
-)  # a worker whose memory has once been larger ends: Python rarely hands back what one answer took
+)  # a worker ends when its memory has exceeded this, because Python rarely returns memory
 _PARENT_CHECK_SECONDS = 2.0
 
-# One of each common kind: parsing it fills the parser's tables, so that the first answer of its
-# kind is as fast as the next.
+# One expression of each common type. Parsing it fills the parser's tables, so that the first answer
+# of this type is as fast as the next.
 WARMING = (
     *(
         r"\frac{1}{2}",
@@ -75,11 +75,11 @@ WARMING = (
 
 
 def parse_in_two_stages() -> None:
-    """Let latex2sympy try ANTLR's faster mode SLL first: by ANTLR's documentation it finds the same
-    parse, or a syntax error.
+    """Make latex2sympy try ANTLR's faster mode SLL first. According to ANTLR's documentation, SLL
+    finds the same parse or a syntax error.
 
-    On intervals, tuples, sets and equations it takes a fiftieth of the time (latex2sympy2_extended
-    1.11, antlr4 4.13).
+    On intervals, tuples, sets and equations this takes a fiftieth of the time
+    (latex2sympy2_extended 1.11, antlr4 4.13).
     """
     from antlr4 import CommonTokenStream
     from antlr4.atn.PredictionMode import PredictionMode
@@ -90,9 +90,7 @@ def parse_in_two_stages() -> None:
             self._interp.predictionMode = PredictionMode.SLL
             try:
                 return super().math()
-            except (
-                Exception
-            ):  # What latex2sympy's error listener raises; a RecursionError would come again.
+            except Exception:  # From the error listener. LL would raise a RecursionError again.
                 lexer = self._input.tokenSource
                 lexer.reset()
                 self.setTokenStream(CommonTokenStream(lexer))
@@ -103,14 +101,16 @@ def parse_in_two_stages() -> None:
 
 
 def fork_server(control_fd: int, parent: int) -> None:
-    """Serve the process ``parent`` over the socket ``control_fd`` until either ends; no worker
-    outlives this.
+    """Start workers for the process ``parent`` over the socket ``control_fd`` until either ends.
+    Workers end with the fork server.
 
-    Every signal is blocked from the start: Ctrl-C and a scheduler's SIGTERM reach the whole process
-    group, and the trainer decides.
+    Every signal is blocked from the start. Ctrl-C and a scheduler's SIGTERM reach the whole process
+    group, and the trainer decides what to do.
     """
     logging.disable(logging.CRITICAL)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # The kernel buries the workers.
+    signal.signal(
+        signal.SIGCHLD, signal.SIG_IGN
+    )  # Let the kernel reap dead workers, so that none becomes a zombie.
     control = Connection(control_fd)
     problem = None
     try:
@@ -121,14 +121,14 @@ def fork_server(control_fd: int, parent: int) -> None:
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
     gc.collect()
-    # The collector would otherwise write to, and so copy, every page that the workers share.
+    # Otherwise the collector would write to every memory page that the workers share, and copy it.
     gc.freeze()
-    with contextlib.suppress(OSError, EOFError):  # The trainer is gone.
+    with contextlib.suppress(OSError, EOFError):  # The trainer has ended.
         while os.getppid() == parent:
             if not control.poll(_PARENT_CHECK_SECONDS):
                 continue
             for name in set(json.loads(control.recv_bytes())) - sys.modules.keys():
-                with contextlib.suppress(Exception):  # The worker says what is wrong.
+                with contextlib.suppress(Exception):  # The worker reports the error.
                     importlib.import_module(name)
                 gc.freeze()
             with Connection(recv_handle(control)) as connection:
@@ -139,21 +139,21 @@ def fork_server(control_fd: int, parent: int) -> None:
 
 
 def _work(control: Connection, connection: Connection) -> NoReturn:
-    """Judge what comes over ``connection``; never return into the fork server's loop."""
+    """Judge the tasks that arrive over ``connection``. Never return into the fork server's loop."""
     try:
         control.close()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPROF, signal.SIGALRM})
         if sys.platform == "linux":
-            # The kernel kills this process when the fork server ends, whatever C function it is in
-            # then: PR_SET_PDEATHSIG.
+            # PR_SET_PDEATHSIG: the kernel kills this process when the fork server ends, even inside
+            # a C function.
             ctypes.CDLL(None).prctl(1, signal.SIGKILL)
             hard = resource.getrlimit(resource.RLIMIT_AS)[1]
             limit = MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(MEMORY_BYTES, hard)
             resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
             with contextlib.suppress(
                 OSError
-            ):  # If memory runs out, the kernel takes a worker before the trainer.
+            ):  # If memory runs out, the kernel kills a worker before the trainer.
                 Path("/proc/self/oom_score_adj").write_text("1000")
         _serve(connection)
     finally:
@@ -164,8 +164,7 @@ def _serve(connection: Connection) -> None:
     peak_unit = 1 if sys.platform == "darwin" else 1024
     for done in itertools.count(1):
         limit, wall_limit, name, *arguments = json.loads(connection.recv_bytes())
-        # By SIGPROF and SIGALRM the kernel ends a worker that takes longer, inside a C function
-        # too.
+        # SIGPROF and SIGALRM end a worker that takes longer, even inside a C function.
         signal.setitimer(signal.ITIMER_PROF, limit)
         signal.setitimer(signal.ITIMER_REAL, wall_limit)
         module, _, function = name.partition(":")
