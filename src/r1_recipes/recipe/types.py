@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 Settings = dict[str, Any]  # values of keys
 Backend = Literal["transformers", "vllm", "openai"]
-_WHO_GENERATES = (
-    "Who generates: 'transformers', 'vllm' (offline), or 'openai' (any such server: "
-    "OPENAI_BASE_URL)."
+_BACKEND_HELP = (
+    "What generates: 'transformers', 'vllm' (offline), or 'openai' (any OpenAI-compatible "
+    "server: OPENAI_BASE_URL)."
 )
 
 
@@ -32,7 +32,7 @@ class RecipeArguments:
     dataset_revision: str | None = _key("Revision of the hub dataset.")
     dataset_train_split: str = _key("Split to train on.", "train")
     dataset_test_split: str = _key(
-        "Split to evaluate on; read only where eval_strategy is not 'no'.", "test"
+        "Split to evaluate on; read only if eval_strategy is not 'no'.", "test"
     )
     dataset_mixture: dict | None = _key(
         "Several datasets: {datasets: [{id, config, split, columns, weight, mapper, task, "
@@ -40,15 +40,15 @@ class RecipeArguments:
     )
     task_config: dict | None = _key(
         "For 'reasoning_gym:TASK' and 'countdown:3-4': {train: {size, seed}, test: {size, "
-        "seed}, and the task's own keys}."
+        "seed}, and keys of the task}."
     )
     hub: Literal["huggingface", "modelscope"] = _key(
-        "Where names that are not local paths come from: 'huggingface' or 'modelscope'; "
-        "models too.",
+        "Where data sets and models that are not local paths come from: 'huggingface' or "
+        "'modelscope'.",
         "huggingface",
     )
     mapper: str = _key(
-        "Registered mapper, 'my_module:my_mapper', or 'auto': the first whose columns are there.",
+        "Registered mapper, 'my_module:my_mapper', or 'auto': the first whose columns exist.",
         "auto",
     )
     mapper_config: dict | None = _key("Arguments of the mapper.")
@@ -60,48 +60,42 @@ class RecipeArguments:
         "Column of the worked solution (SFT), for the same mappers."
     )
     keep_columns: list[str] | None = _key(
-        "Source columns that reach the rewards besides the mapper's own. Default: all."
+        "Source columns that reach the rewards besides the mapper's columns. Default: all."
     )
-    max_prompt_tokens: int | None = _key(
-        "Rows with a longer rendered prompt are dropped, and counted."
-    )
+    max_prompt_tokens: int | None = _key("Drop and count rows with a longer rendered prompt.")
     max_solution_tokens: int | None = _key(
-        "Rows whose SFT target, or gold, is longer are dropped, and counted."
+        "Drop and count rows with a longer SFT target or reference answer."
     )
-    max_samples: int | None = _key("Train on the first N rows that are left.")
-    max_eval_samples: int | None = _key(
-        "Evaluate on the first N rows of the test split that are left."
-    )
+    max_samples: int | None = _key("Train on the first N remaining rows.")
+    max_eval_samples: int | None = _key("Evaluate on the first N remaining rows of the test split.")
     response_format: dict | str | None = _key(
-        "What an answer must look like: a name (docs/recipes.md lists them), "
+        "How an answer must be written: a format's name (docs/recipes.md lists them), "
         "'my_formats.yaml:NAME', or a format's keys.",
         "think_answer",
     )
     system_prompt: str | None = _key(
-        "Replaces the format's own instruction; '' sends no system message."
+        "Replaces the format's instruction; '' sends no system message."
     )
     prompt_template: str | None = _key(
-        "Wraps the question: text with {question} and, by name, any other column of the row."
+        "Wraps the question: text with {question}, and with other columns of the row by name."
     )
-    prefill: str | None = _key(
-        "Text that the assistant's turn starts with; the model goes on from there."
-    )
+    prefill: str | None = _key("Text that starts the assistant's turn; the model continues it.")
     few_shot: list[dict] | None = _key(
-        "Worked turns before the question: [{question, reasoning, answer}]."
+        "Worked examples before the question: [{question, reasoning, answer}]."
     )
     chat_template: str | None = _key(
-        "Jinja text or path of a file; replaces the tokenizer's chat template."
+        "Jinja text or a file's path; replaces the tokenizer's chat template."
     )
     tools: list[str] | None = _key(
-        "What the model may call: registered tools or 'my_module:my_tool', typed functions "
+        "Tools that the model may call: registered tools or 'my_module:my_tool', typed functions "
         "with docstrings."
     )
     environment: dict | str | None = _key(
-        "What it plays in: a registered environment or 'my_module:MyGame'; {NAME: …} by the "
-        "column 'environment' for several."
+        "Environment that the model plays in: a registered one or 'my_module:MyGame'. For several: "
+        "{NAME: …}, chosen by the column 'environment'."
     )
-    tool_timeout: float = _key("Seconds that one call may take.", 10.0)
-    tool_output_chars: int = _key("Characters of a result that the model is shown.", 2000)
+    tool_timeout: float = _key("Seconds that one tool call may take.", 10.0)
+    tool_output_chars: int = _key("Characters of a tool result that the model sees.", 2000)
     unfrozen_parameters: list[str] | None = _key(
         "Train only the parameters whose name matches one of these regular expressions."
     )
@@ -109,13 +103,13 @@ class RecipeArguments:
     wandb_project: str | None = _key("WANDB_PROJECT of the run.")
     wandb_run_group: str | None = _key("WANDB_RUN_GROUP of the run.")
     smoke: bool = _key(
-        "One step of a tiny random model on a few rows, on the CPU, without any hub.", False
+        "Run one step with a tiny random model on a few rows, on the CPU and without a hub.", False
     )
 
 
 _TEMPLATE_VARIABLES = (
-    "Variables of the chat template: {enable_thinking: false}. A saved checkpoint's template has "
-    "them as defaults."
+    "Variables of the chat template: {enable_thinking: false}. In a saved checkpoint, they are the "
+    "template's defaults."
 )
 
 
@@ -134,7 +128,7 @@ class GRPORecipeArguments(RecipeArguments):
     """
 
     reward_funcs: list[str] = _key(
-        "Registered rewards or 'my_module:my_reward'; weights are TRL's reward_weights.",
+        "Registered rewards or 'my_module:my_reward'. Their weights are TRL's reward_weights.",
         default_factory=list,
     )
     reward_models: dict | None = _key(
@@ -142,21 +136,21 @@ class GRPORecipeArguments(RecipeArguments):
         "activation, prompt, batch_size}}."
     )
     task_rewards: dict | None = _key(
-        "Which of reward_funcs judge which rows: {TASK: [reward, …]} by the value of "
-        "task_column. A reward that no task names judges all."
+        "Which reward_funcs score which rows: {TASK: [reward, …]} by the value of task_column. "
+        "A reward that no task lists scores all rows."
     )
     eval_temperature: float | None = _key(
-        "Temperature of the trainer's evaluation; 0 is greedy. Default: as in training."
+        "Temperature for the trainer's evaluation; 0 is greedy. Default: as in training."
     )
     eval_max_completion_length: int | None = _key(
-        "Tokens of a completion in the trainer's evaluation. Default: as in training."
+        "Most tokens of a completion in the trainer's evaluation. Default: as in training."
     )
     max_logged_completions: int = _key(
-        "Rows of the table that log_completions writes, once per generation; the first ones.", 256
+        "The first N completions of each generation go into the table of log_completions.", 256
     )
     trim_padding: bool = _key(
-        "Compute no padding: rows of one optimizer step are sorted by length, and each micro-batch "
-        "is cut to its longest row. Same loss and gradient.",
+        "Skip padding: sort the rows of one optimizer step by length, and cut each micro-batch "
+        "to its longest row. Same loss and gradient.",
         True,
     )
     dynamic_sampling: dict | None = _key(
@@ -164,13 +158,15 @@ class GRPORecipeArguments(RecipeArguments):
         "{max_rounds: 3}, rounds of sampling per batch; reward: NAME compares that reward alone."
     )
     task_column: str | None = _key(
-        "Column that says a row's task; default: 'task' where it is there, else 'data_source'."
+        "Column with a row's task. Default: 'task' if it exists, otherwise 'data_source'."
     )
     curriculum: list[str] | None = _key(
-        "Tasks, easiest first: one after the other, each until its held-out rows are mostly right."
+        "Tasks, easiest first. Each is trained until most of its held-out rows are right."
     )
     curriculum_threshold: float = _key(
-        "Mean of the first reward on the held-out rows that ends a task of curriculum, (0, 1].", 0.7
+        "A task of the curriculum ends at this mean of the first reward on its held-out rows, "
+        "(0, 1].",
+        0.7,
     )
 
 
@@ -179,8 +175,8 @@ class DistillRecipeArguments(RecipeArguments):
     """Keys of a distillation recipe."""
 
     distill_with: Literal["distillation", "gold", "server"] = _key(
-        "TRL's trainer: 'distillation' (one vocabulary), 'gold' (any two), 'server' (one "
-        "vocabulary, the teacher behind vLLM's server).",
+        "TRL's trainer: 'distillation' (same vocabulary), 'gold' (any two vocabularies), 'server' "
+        "(same vocabulary, teacher on a vLLM server).",
         "distillation",
     )
 
@@ -189,16 +185,16 @@ class DistillRecipeArguments(RecipeArguments):
 class GenerateRecipeArguments(RecipeArguments):
     """Keys of a generation recipe: who generates, from which prompt, and what is kept."""
 
-    backend: Backend = _key(_WHO_GENERATES, "transformers")
+    backend: Backend = _key(_BACKEND_HELP, "transformers")
     reward_funcs: list[str] = _key(
-        "Rewards that score the completions; the first one says what is correct.",
+        "Rewards that score the completions. The first reward says which are correct.",
         default_factory=list,
     )
     reward_models: dict | None = _key("As in a GRPO recipe.")
     keep: dict | None = _key(
         "Which completions become the dataset: see docs/recipes.md. Default: all."
     )
-    retry_failed: bool = _key("Ask again for rows that failed for good in an earlier run.", False)
+    retry_failed: bool = _key("Try rows again that failed in an earlier run.", False)
 
 
 @dataclass
@@ -208,10 +204,10 @@ class EvaluateRecipeArguments(RecipeArguments):
     ``num_samples`` distinguishes a benchmark from a GRPO recipe.
     """
 
-    num_samples: int = _key("Sampled completions a row, besides the greedy one; 0: only that.")
-    backend: Backend = _key(_WHO_GENERATES, "transformers")
+    num_samples: int = _key("Sampled completions per row, besides the greedy one; 0: greedy only.")
+    backend: Backend = _key(_BACKEND_HELP, "transformers")
     reward_funcs: list[str] = _key(
-        "Rewards; the first that judges a row says what is right.", default_factory=list
+        "Rewards. The first one that scores a row says whether it is right.", default_factory=list
     )
     reward_models: dict | None = _key("As in a GRPO recipe.")
     task_rewards: dict | None = _key("As in a GRPO recipe.")
@@ -222,29 +218,31 @@ class EvaluateRecipeArguments(RecipeArguments):
 class SamplingSettings:
     """How completions are sampled; names and meanings are those of ``trl.GRPOConfig``."""
 
-    seed: int | None = _key("Of the sampling; null: a server is sent none.", 42)
-    max_completion_length: int = _key("Tokens that one completion may have.", 512)
-    temperature: float = _key("0 is greedy.", 1.0)
-    top_p: float = _key("Nucleus.", 1.0)
-    top_k: int = _key("0: all tokens.", 0)
-    min_p: float | None = _key("Least probability, as a share of the likeliest token's.")
-    repetition_penalty: float = _key("1: none.", 1.0)
+    seed: int | None = _key("Seed of the sampling; null: no seed is sent to a server.", 42)
+    max_completion_length: int = _key("Most tokens of a completion.", 512)
+    temperature: float = _key("Sampling temperature; 0 is greedy.", 1.0)
+    top_p: float = _key("Nucleus sampling; 1: all tokens.", 1.0)
+    top_k: int = _key("Sample from the K likeliest tokens; 0: all tokens.", 0)
+    min_p: float | None = _key("Least probability of a token, as a share of the likeliest token's.")
+    repetition_penalty: float = _key("Penalty on repeated tokens; 1: no penalty.", 1.0)
     max_tool_calling_iterations: int | None = _key(
-        "Rounds of tool calls in one completion; default: no limit."
+        "Most rounds of tool calls in one completion. Default: no limit."
     )
     chat_template_kwargs: dict | None = _key(_TEMPLATE_VARIABLES)
     generation_batch_size: int = _key(
-        "Completions generated at once (transformers), or asked for at once (openai).", 64
+        "Completions generated at once (transformers), or requested at once (openai).", 64
     )
-    trust_remote_code: bool = _key("Run code that the model's repository ships.", False)
+    trust_remote_code: bool = _key("Run code from the model's repository.", False)
     use_cpu: bool = _key("Do not use an accelerator.", False)
     request_timeout: float = _key("openai: seconds that one try of a request may take.", 600.0)
     request_retries: int = _key("openai: further tries of a request, with growing waits.", 10)
-    vllm_tensor_parallel_size: int = _key(
-        "vllm: GPUs that one copy of the model is spread over.", 1
+    vllm_tensor_parallel_size: int = _key("vllm: GPUs that share one copy of the model.", 1)
+    vllm_gpu_memory_utilization: float = _key(
+        "vllm: share of the GPU's memory that vLLM takes.", 0.9
     )
-    vllm_gpu_memory_utilization: float = _key("vllm: share of the GPU's memory.", 0.9)
-    vllm_max_model_length: int | None = _key("vllm: longest prompt and completion together.")
+    vllm_max_model_length: int | None = _key(
+        "vllm: most tokens of a prompt and its completion together."
+    )
 
 
 @dataclass
@@ -254,9 +252,9 @@ class GenerationSettings(SamplingSettings):
     Names and meanings are those of ``trl.GRPOConfig``.
     """
 
-    output_dir: str = _key("The run directory.")
-    num_generations: int = _key("Completions a prompt.", 1)
-    reward_weights: list[float] | None = _key("Weights of reward_funcs; default 1 each.")
+    output_dir: str = _key("The run folder.")
+    num_generations: int = _key("Completions per prompt.", 1)
+    reward_weights: list[float] | None = _key("Weights of reward_funcs. Default: 1 each.")
 
 
 # The class of our keys for a method, and that of its trainer's settings, TRL's by name alone.

@@ -11,17 +11,9 @@ from fractions import Fraction
 
 from r1_recipes.verification.expression import Answer, Refused, in_digits, read_expression
 from r1_recipes.verification.gold import Gold, squeezed
-from r1_recipes.verification.lexicon import (
-    Refusal,
-    agrees,
-    denies,
-    in_symbols,
-    refusals,
-    says,
-    spelled_numbers,
-    takes_back,
-)
+from r1_recipes.verification.lexicon import Refusal, agrees, denies, refusals, says, takes_back
 from r1_recipes.verification.moments import moment, same_moment
+from r1_recipes.verification.number_words import in_symbols, spelled_numbers
 from r1_recipes.verification.spelling import clean
 from r1_recipes.verification.units import (
     STYLE,

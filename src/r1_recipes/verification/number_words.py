@@ -1,0 +1,77 @@
+"""Numbers and sets in words: which a text spells out, and an answer in words as symbols."""
+
+import re
+
+_COUNTS = "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
+_TEENS = "thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
+_SPELLED = re.compile(
+    rf"(?i)\b(?:({'|'.join(_TENS.split())})(?:[\s-](one|two|three|four|five|six|seven|eight|"
+    rf"nine))?|({'|'.join(_TEENS.split())}))\b"
+)
+
+
+# A number in words directly before another number: "five, so 72", "eleven 72".
+_BEFORE_A_NUMBER = re.compile(
+    rf"(?i)\b({_COUNTS}),?\s+(?:(?:so|thus|hence|therefore|then),?\s+)?(?=-?[\d\\$])"
+)
+
+
+def spelled_numbers(text: str) -> set[int]:
+    """Return the numbers from 13 to 99 that a text spells out, and lower ones before a number."""
+    numbers = {NUMBER_WORDS.index(word) for word in _BEFORE_A_NUMBER.findall(text.casefold())}
+    for tens, unit, teen in _SPELLED.findall(text.casefold()):
+        if teen:
+            numbers.add(13 + _TEENS.split().index(teen))
+        else:
+            numbers.add(
+                20 + 10 * _TENS.split().index(tens) + (NUMBER_WORDS.index(unit) if unit else 0)
+            )
+    return numbers
+
+
+NUMBER_WORDS = (
+    "zero",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+)
+_PHRASES = {
+    r"\mathbb{R}": r"(?:(?:(?:all|the set of(?: all)?)\s*)?real(?: number)?s|\\math(?:bf|"
+    r"bb)\s*\{?(?-i:R)\}?|(?-i:R)|"
+    r"-\\infty\s*<\s*[a-z]\s*<\s*\+?\\infty)",
+    r"\emptyset": r"(?:the\s+)?empty set|no (?:real )?solutions?|\\\{\s*\\\}",
+    r"\infty": r"(?:positive |\+)?infin(?:ity|ite)",
+    r"\frac{1}{2}": r"(?:(?:an?|one)[ -])?half",
+}
+_IN_SYMBOLS = tuple(
+    (re.compile(rf"\s*{pattern}\s*", re.IGNORECASE), symbol) for symbol, pattern in _PHRASES.items()
+)
+_COUNTED = re.compile(
+    rf"\s*(negative |minus )?({'|'.join(NUMBER_WORDS)})\b"
+    r"(?: (?:real|distinct|positive|possible))?(?: (?:solutions?|roots?|values?|ways?|"
+    r"points?|numbers?|integers?))?[ .]*",
+    re.IGNORECASE,
+)
+
+
+def in_symbols(text: str) -> str:
+    """Return a number or a set in words as symbols: ``two solutions``, ``all real numbers``,
+    ``negative one half``. Return any other text unchanged.
+    """
+    sign, rest = ("-", text[9:]) if text.casefold().startswith("negative ") else ("", text)
+    for pattern, symbol in _IN_SYMBOLS:
+        if pattern.fullmatch(rest):
+            return sign + symbol
+    if counted := _COUNTED.fullmatch(text):
+        return ("-" if counted[1] else "") + str(NUMBER_WORDS.index(counted[2].casefold()))
+    return text
