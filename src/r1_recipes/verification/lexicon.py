@@ -77,6 +77,7 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
         r"at\s(?:least|most) almost nearly short\sof far\sfrom off\sby asymptotically "
         r"(?<!add\s)(?<!adds\s)(?<!adding\s)up\sto(?=\s+[\d\\]) "
         r"(?:mehr|weniger|größer|kleiner)\sals mindestens höchstens (?:mayor|menor)\sque "
+        r"(?:über|unter)(?=\s+\d) "
         r"presque casi quasi knapp bijna nästan prawie fast(?=\s+\d) à\speine al\smenos "
         r"au\s(?:moins|plus) (?:upper|lower)\sbounds? "
         r"(?<=\d\s)(?:max|maximum|minimum|tops) in\sdebt "

@@ -140,6 +140,9 @@ def _check_labels(cleaned: str, gold: Gold) -> None:
     dozen = _MULTIPLIES.match(gold.left_out)
     if dozen and dozen[0] not in cleaned.casefold():
         raise Refused(Refusal.DIFFERENT)
+    rates = set(_RATE.findall(gold.raw.casefold())), set(_RATE.findall(cleaned.casefold()))
+    if all(rates) and rates[0] != rates[1]:
+        raise Refused(Refusal.DIFFERENT)  # per month for per annum, falls by for falls to
     for wanted, given in zip(_labels(clean(gold.raw)), _labels(cleaned), strict=True):
         if wanted and given and not (_are_among(wanted, given) or _are_among(given, wanted)):
             raise Refused(Refusal.DIFFERENT)
@@ -153,6 +156,10 @@ def _are_among(some: set[str], all_of_them: set[str]) -> bool:
     )
 
 
+_RATE = re.compile(
+    r"\b(?:per|each|every|a)\s+([a-z]+)|\b(in total|in all|altogether)\b|"
+    r"\b(every|for|to|by)(?=\W*\d)|(每\S)|(共)"
+)
 _ORDINAL = re.compile(r"\d\s*(?:st|nd|rd|th)\b|第\s*\d|\d\.\s*[A-Z][a-z]")
 _MULTIPLIES = re.compile("dozen|gross|score|hundred|thousand")
 # The words before the mathematics, the mathematics, and the words behind it.
