@@ -1,6 +1,4 @@
-"""The words that decide what an answer says: words that hedge, that negate, and that change a
-number.
-"""
+"""The words that decide what an answer says: hedges, negations, and words that change a number."""
 
 import re
 import unicodedata
