@@ -227,11 +227,12 @@ def weights_fit_rewards(recipe: GRPORecipe | GenerateRecipe) -> None:
     names, weights = recipe.script.reward_funcs, recipe.training.reward_weights
     if weights is None or len(weights) == len(names):
         return
-    fix = ""
+    fix = "one weight per reward"
     if len(weights) == 2 * len(names):
-        fix = ". Fix: write a decimal point, [1.0, 0.5], because a comma starts the next entry"
+        fix += ", with a decimal point, [1.0, 0.5], because a comma starts the next entry"
     raise RecipeError(
-        f"reward_weights has {len(weights)} entries for {len(names)} reward_funcs {names}{fix}"
+        f"reward_weights has {len(weights)} entries for {len(names)} reward_funcs {names}. "
+        f"Fix: {fix}"
     )
 
 

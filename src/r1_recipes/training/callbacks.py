@@ -182,7 +182,12 @@ def stop_on_signal(run: Run) -> Iterator[None]:
         run.stop_requested = True
         if processes.is_main_process():
             # Do not use sys.stderr: the signal may have interrupted a write to it.
-            line = f"\nstopping after this step, {promise}. Repeat the signal to stop at once\n"
+            # accelerate's launcher of one process ends at the first Ctrl-C, so that a second one
+            # does not reach this process.
+            line = (
+                f"\nstopping after this step, {promise}. Repeat the signal to stop at once "
+                f"(kill -INT {os.getpid()}, if the launcher has ended)\n"
+            )
             os.write(2, line.encode())
 
     with processes.handled_by(request):

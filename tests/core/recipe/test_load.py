@@ -350,7 +350,7 @@ def test_a_repeated_key_is_refused(write):
         ("reward_weights: [1.0, high]", ["reward_weights: must be float, got 'high' (str)"]),
         (
             "reward_weights: [1,0, 0,5]",
-            ["reward_weights has 4 entries for 2", "Fix: write a decimal point"],
+            ["reward_weights has 4 entries for 2", "a decimal point"],
         ),
         (
             "learning_rate: 1,0e-4",
