@@ -355,6 +355,7 @@ def _read_tagged_answer(body: str, opening: str, closing: str) -> tuple[str | No
 
 def _read_boxed_answer(body: str) -> tuple[str | None, str, str, bool, tuple[str, ...]]:
     """Return as :func:`_read_tagged_answer`, and the contents of the boxes."""
+    body = one_spelling_of_boxes(body)  # \\fbox{71} beside \\boxed{72} is a second answer
     spans = [(start, end) for start, end in boxed_spans(body) if not _empty_box(body[start:end])]
     boxes = tuple(dict.fromkeys(body[start:end].strip() for start, end in spans))
     if len(boxes) != 1:

@@ -79,6 +79,8 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
         r"presque casi quasi knapp bijna nästan prawie fast(?=\s+\d) à\speine al\smenos "
         r"au\s(?:moins|plus) (?:upper|lower)\sbounds? "
         r"(?<=\d\s)(?:max|maximum|minimum|tops) in\sdebt "
+        r"(?:times|%)\s(?:small|slow|cheap|short|light|low|weak|young|narrow|thinn|few)er "
+        r"other\s(?:end|side) "
         r"(?:close|next|adjacent)\sto(?=\s+\d) (?:past|near|preceding|around)(?=\s+\d) "
         r"(?:one|two|three|four|five|six|prime|integer|number)\s(?:after|before)(?=\s+\d) "
         r"up\sto\s(?:an?\s|the\s)?(?:constant|sign|factor) "

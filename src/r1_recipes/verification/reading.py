@@ -42,6 +42,7 @@ _FOREIGN_OPENING = re.compile(
     r"\A\s*(?:Ответ|Đáp (?:số|án)|Resposta|Відповідь)\s*(?:là)?\s*[:：]\s*"
 )
 # The place of a maximum is not a second value: "4, attained when x = 1".
+_SPACED = re.compile(r"\d,\s+\d{3}(?!\d)")  # 1, 250 is two numbers
 _ATTAINED = re.compile(
     r"(?<=\d),?\s+(?:which is )?(?:attained|achieved|reached)\s+(?:when|at|for)\s+"
     r"[a-z]\s*=[^=,;]*\Z"
@@ -103,6 +104,8 @@ def _read(text: str, gold: Gold, locale: str) -> Answer:
         cleaned = clean(cleaned[opening.end() :].removesuffix("!"))
     if not cleaned:
         raise Refused(Refusal.UNREADABLE)
+    if gold.value is not None and _SPACED.search(cleaned) and not _SPACED.search(gold.raw):
+        raise Refused(Refusal.SEVERAL)
     return _read_choice(cleaned, gold) or read_words(text, cleaned, gold)
 
 

@@ -20,7 +20,7 @@ STYLE = (
 _EXPONENT = r"(?:\s*\^\s*\{?\s*-?[123]\s*\}?)?"
 SPACES = r"(?:\s|~|\\[,;: ])*"
 TIMES = r"(?:\s|~|/|·|\\cdot(?![A-Za-z])|\\[,;: ])"
-_ATOM = rf"(?:\\mu\s*)?(?:{_SPACED}|{LETTERS}|\\Omega){_EXPONENT}"
+_ATOM = rf"(?:\\mu\s*)?(?:{_SPACED}|{LETTERS}|[mkMG]?\\Omega){_EXPONENT}"
 UNIT = rf"{_ATOM}(?:{TIMES}+\(?{_ATOM}\)?)*"
 STYLED_UNIT = rf"{STYLE}\s*\{{[\s~]*{_ATOM}(?:{TIMES}*{_ATOM})*\.?[\s~]*\}}{_EXPONENT}"
 GLUED = "|".join(
@@ -335,7 +335,8 @@ def _factors(unit: str) -> str:
         re.sub(r"\\mu(?![A-Za-z])\s*", "u", re.sub(r"\\cdot(?![A-Za-z])", " ", unit)),
     )
     for slash, symbol, exponent in re.findall(
-        r"(/)?\s*\(?((?:\\mu\s*)?\\?[A-Za-z$€¥£]+)\s*\^?\s*\{?\s*(-?[123])?\s*\}?\)?", unit
+        r"(/)?\s*\(?((?:\\mu\s*)?(?:[mkMG]\\Omega|\\?[A-Za-z$€¥£]+))\s*\^?\s*\{?\s*(-?[123])?\s*\}?\)?",
+        unit,
     ):
         below = -1 if slash else below
         powers[symbol] = powers.get(symbol, 0) + int(exponent or 1) * below

@@ -317,3 +317,16 @@ def test_hostile_completions(name):
         isinstance(parsed_answer(fmt, text), str | None) for text in completion_texts(completions)
     )
     assert time.monotonic() - started < 20
+
+
+@pytest.mark.parametrize("name", ["boxed", "think_boxed", "boxed_only", "answer_or_boxed"])
+def test_every_spelling_of_a_box_is_a_box(name):
+    (accuracy,) = get_reward_funcs(["accuracy"], name)
+    opening = "<think>\nHm.\n</think>\n" if name == "think_boxed" else ""
+    boxes = [r"\boxed {72}", r"\fbox{72}", r"\boxed{72} \fbox{72}"]
+    others = [r"\boxed{72} \fbox{71}", r"\fbox{71} \boxed{72}", r"\boxed {71} \boxed{72}"]
+    completions = [opening + text for text in boxes + others]
+    rewards = accuracy(
+        prompts=["?"] * 6, completions=completions, completion_ids=[[1]] * 6, solution=["72"] * 6
+    )
+    assert rewards == [1.0] * 3 + [0.0] * 3
