@@ -14,6 +14,7 @@ from r1_recipes import verification
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import completion_texts
 from r1_recipes.prompts import FORMATS, get_response_format
+from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.rewards.accuracy import (
     AccuracyReward,
     AnswerContainsReward,
