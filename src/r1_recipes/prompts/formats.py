@@ -87,11 +87,14 @@ def _empty_box(content: str) -> bool:
     return is_blank(f"{_BOX}{content}}}")
 
 
+_OTHER_BOX = re.compile(r"\\(?:boxed\s|fbox)")
+
+
 def one_spelling_of_boxes(text: str) -> str:
     r"""Write ``\boxed {72}``, ``\fbox{72}`` and ``\boxed 2`` in a text as ``\boxed{…}``.
     Return it.
     """
-    if "box" not in text:
+    if not _OTHER_BOX.search(text):
         return text
     return re.sub(
         r"\\boxed\s+([^\s{}\\])",

@@ -62,7 +62,7 @@ ACTS = re.compile(
     r"price|set|ratio|maximum|minimum|perimeter|radius|count|score|age|weight|mass|force|"
     r"domain|range|interval|slope|equation|form|width|angle|measure|temperature)"
     r"\s+of\b)\w+\s+of\s*\(?\Z|"
-    r"\bwith\s+(?:an?\s+|the\s+)?(?:diagonal|area|radius|diameter|side|base|height|perimeter|"
+    r"\b(?:with|of)\s+(?:an?\s+|the\s+)?(?:diagonal|area|radius|diameter|side|base|height|perimeter|"
     r"volume|circumference|length|width|hypotenuse|legs?)(?:\s+of)?\s*\Z|"
     r"\b(?!(?:equals?|simplif\w+|reduc\w+|evaluat\w+|comes?|amounts?|leads?|round\w*|belongs?|"
     r"converges?|diverges?|approach\w*|tends?|up|sums?|corresponds?|falls?|rises?|drop\w*|grow\w*|\w+creas\w+|goes|"

@@ -49,6 +49,10 @@ _ONLY_TEXT = re.compile(
     r"[A-Z]\s*\^\s*\{?(?:-1|T|\\top)\}?\s*[A-Z]|"
     r"(?<![A-Za-z])[A-Z]{2,}\s*\^\s*\{?-1|\A\(\d(?: \d)+\)\Z"
 )
+# A function in letters, of which math-verify would read the argument: \text{diag}(1,2,3).
+_FUNCTION = re.compile(
+    r"\\(?:text|mathrm|operatorname)\s*\{[a-z]{3,}\}\s*(?:\\left\s*)?(?:\(|\\\{)"
+)
 _NAMED_BY_PRIME = re.compile(r"\s*([A-Za-z])'+\s*(?:\([A-Za-z]\))?\s*=([^']*)")
 _GREEK_CAPITAL = re.compile(
     r"\\(Gamma|Delta|Theta|Lambda|Xi|Pi|Sigma|Phi|Psi|Omega)(?![A-Za-z])(?!\s*_)"
@@ -164,6 +168,8 @@ def _mathematics(cleaned: str, gold: _Known, ordered: bool) -> Gold:
     gold = functools.partial(gold, union=union(cleaned))
     same_text = gold(words=squeezed(cleaned), only_text=True, variables=letters(cleaned))
     if _ONLY_TEXT.search(cleaned.rpartition("=")[2]) or _has_primes(cleaned):
+        return same_text
+    if _FUNCTION.search(same_text.raw):
         return same_text
     units = units_of(same_text.raw)
     cleaned, condition = split_condition(without_unit(cleaned))

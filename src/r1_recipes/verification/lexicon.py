@@ -79,6 +79,7 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
         r"presque casi quasi knapp bijna nästan prawie fast(?=\s+\d) à\speine al\smenos "
         r"au\s(?:moins|plus) (?:upper|lower)\sbounds? "
         r"(?<=\d\s)(?:max|maximum|minimum|tops) in\sdebt "
+        r"e\sto\sthe in\sthe\sred (?<=\d\s)BCE? orders\sof\smagnitude decimal\spoint infinitely "
         r"(?:times|%)\s(?:small|slow|cheap|short|light|low|weak|young|narrow|thinn|few)er "
         r"other\s(?:end|side) "
         r"(?:close|next|adjacent)\sto(?=\s+\d) (?:past|near|preceding|around)(?=\s+\d) "
@@ -145,7 +146,8 @@ RULES = tuple(
 _TAKES_BACK = re.compile(
     r"\b(?:not|never|no|wrong|incorrect|false|untrue|maybe|perhaps|possibly|probably|unless|"
     r"impossible)\b|n't\b|"
-    r"\b(?:extraneous|rejected|distractor|trap|lure|decoy|tempting|mistake|anything but)\b|"
+    r"\b(?:extraneous|rejected|distractor|trap|lure|decoy|tempting|bait|slip|sloppy|careless|"
+    r"negligent|discarded|mistake|anything but)\b|"
     r"\b(?:answer|total|result)(?:'s)?\s+(?:squared|cubed|halved|doubled|tripled|reciprocal)\b|"
     r"\b(?:half|twice|double|square|negative|reciprocal|opposite|divided|plus|minus|"
     r"exceeds?)\b.*\b(?:it|that|this|answer|result|what|total)\b|"
@@ -162,6 +164,7 @@ _DENIES = re.compile(
     r"\b(?:must|ha(?:ve|s) to|to)(?: be)? (?:discard|reject|exclude|remove|omit|le(?:ave|ft) out|"
     r"throw|rule)\w*|\b(?:breaks?|fail\w*|violat\w*|discarded|forbidden|excluded|rejected|"
     r"thrown away|left out|ruled out|odds)\b|"
+    r"\bwhose \w+\W*\Z|"
     r"\A\W*(?:the )?(?:twice|thrice|half|double|triple|reciprocal|square|cube|(?:co)?sine|tangent|"
     r"logarithm|opposite|complement)\b",
     re.IGNORECASE,

@@ -203,11 +203,18 @@ def _check_sum_of_units(text: str) -> None:
         raise Refused(Refusal.DIFFERENT)
 
 
+_TO_AN_INTEGER = re.compile(
+    r"\b(?:rounded|truncated|taken)\s+to\s+(?:the\s+|an?\s+)?(?:nearest\s+|next\s+)?(?:integer|whole)"
+)
+
+
 def _check_spelled_numbers(cleaned: str, gold: Gold) -> None:
     """Refuse a spelled number that differs from the reference answer: "thirteen, so 72"."""
     spelled = spelled_numbers(cleaned) if gold.value is not None else set()
     if gold.value is not None and spelled and spelled != {gold.value.number}:
         raise Refused(Refusal.SEVERAL)
+    if gold.value and gold.value.number % 1 and _TO_AN_INTEGER.search(cleaned):
+        raise Refused(Refusal.CHANGED)
 
 
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+|\^?\s*\{?\s*\\circ|['′])")
@@ -284,13 +291,18 @@ def _date_or_time(cleaned: str, gold: Gold) -> Answer | None:
     return Answer(verdict=same_moment(gold.moment, when))
 
 
+_IS = re.compile(r" (?:is|are|gives|yields|leads to) ")
+
+
 def _check_words(cleaned: str, gold: Gold) -> None:
     """Refuse words that hedge, negate or change the value, unless the reference answer has them.
 
     The subject of "the number of roots is 72" is not checked for words that change the value.
     """
-    link = " is " if " is " in cleaned else " are "
-    subject, _, predicate = cleaned.rpartition(link)
+    *_, link = [None, *_IS.finditer(cleaned)]
+    subject, predicate = ("", cleaned)
+    if link is not None:
+        subject, predicate = cleaned[: link.start()], cleaned[link.end() :]
     tells = TELLING.search(predicate)
     against = takes_back(subject) or (not in_digits(gold) and denies(subject))
     if against and tells and gold.words is None:
