@@ -173,7 +173,7 @@ def test_charts_flags_and_tables_are_there(visit: Callable, one: Path) -> None:
         for text in flags
     )
     assert (
-        "first: 1 lines of metrics.jsonl cannot be read, the first is line 13."
+        "first: 1 lines of metrics.jsonl cannot be read. The first is line 13."
         in page.locator("#missing").inner_text()
     )
     assert page.locator("#glance-table tbody td").all_inner_texts()[:3] == [

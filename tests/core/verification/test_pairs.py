@@ -18,7 +18,7 @@ from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.verification import Refusal, grade, judge
 from r1_recipes.verification.gold import read_gold
 from r1_recipes.verification.question import asks_for_order, is_copied
-from r1_recipes.verification.units import units_of
+from r1_recipes.verification.units import UNITS, units_of
 from r1_recipes.verification.words import letters
 
 HERE = Path(__file__).parent
@@ -110,7 +110,8 @@ def test_a_gold_keeps_every_letter_of_its_algebra(terms, sign, spaced):
     assume(
         letters(gold) and len(gold) > 1 and not re.search(r"\de[-+]?\d", gold)
     )  # 2e3 is a number
-    assume(not re.fullmatch(r"\d+ [A-Za-z]", gold))  # 2 s is a number with its unit
+    # 2 s and 2cm are a number with its unit.
+    assume(not re.fullmatch(rf"\d+ [A-Za-z]|\d+\s*(?:{UNITS})", gold))
     read = read_gold(gold)
     assert read is not None
     # What is no expression is its own text, whole.
