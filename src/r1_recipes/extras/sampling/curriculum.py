@@ -27,8 +27,8 @@ class CurriculumGRPOTrainer(RecipeGRPOTrainer):
 
     @property
     def began(self) -> list[int]:
-        """The first batch of each task begun, kept in checkpoints with the trainer's state: a
-        resumed run draws the same rows.
+        """Return the first batch of each task that began. Checkpoints keep it with the trainer's
+        state, so a resumed run draws the same rows.
         """
         return self.state.stateful_callbacks.setdefault("curriculum", [0])
 

@@ -76,8 +76,8 @@ class DynamicSamplingGRPOTrainer(RecipeGRPOTrainer):
 
     @property
     def order(self) -> PromptOrder:
-        """The order of the prompts; what was taken of it is kept in checkpoints with the trainer's
-        state, so that a resumed run draws the same rows.
+        """Return the order of the prompts. Checkpoints keep what was taken of it with the
+        trainer's state, so a resumed run draws the same rows.
         """
         taken = self.state.stateful_callbacks.setdefault(
             "dynamic_sampling", {"starts": [], "next": 0}
