@@ -62,14 +62,15 @@ ACTS = re.compile(
     r"price|set|ratio|maximum|minimum|perimeter|radius|count|score|age|weight|mass|force|"
     r"domain|range|interval|slope|equation|form|width|angle|measure|temperature)"
     r"\s+of\b)\w+\s+of\s*\(?\Z|"
-    r"\b(?:with|of)\s+(?:an?\s+|the\s+)?(?:diagonal|area|radius|diameter|side|base|height|perimeter|"
-    r"volume|circumference|length|width|hypotenuse|legs?)(?:\s+of)?\s*\Z|"
+    r"\b(?:with|of)\s+(?:an?\s+|the\s+)?(?:diagonal|area|radius|diameter|side|base|height|"
+    r"perimeter|volume|circumference|length|width|hypotenuse|legs?)(?:\s+of)?\s*\Z|"
     r"\b(?!(?:equals?|simplif\w+|reduc\w+|evaluat\w+|comes?|amounts?|leads?|round\w*|belongs?|"
-    r"converges?|diverges?|approach\w*|tends?|up|sums?|corresponds?|falls?|rises?|drop\w*|grow\w*|\w+creas\w+|goes|"
+    r"converges?|diverges?|approach\w*|tends?|up|sums?|corresponds?|falls?|rises?|"
+    r"drop\w*|grow\w*|\w+creas\w+|goes|"
     r"close|next|according|due|changes?|turns?|fell|rose|went|closest|nearest|want|need|have|has)"
     r"\s+to)[^\W\d_]+\s+to\s*\Z|\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|"
-    r"(?:twen|thir|for|fif|six|seven|eigh|nine)ty|\w+teen|hundred|times|order|"
-    r"(?:proportional|asymptotic|congruent|similar)\s+to)\s*\Z",
+    r"(?:twen|thir|for|fif|six|seven|eigh|nine)ty|\w+teen|hundred|times|order)"
+    r"\s*\Z",
     re.IGNORECASE,
 )
 

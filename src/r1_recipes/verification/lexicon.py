@@ -4,6 +4,8 @@ import re
 import unicodedata
 from enum import StrEnum
 
+from r1_recipes.verification.number_words import COUNTS
+
 
 class Refusal(StrEnum):
     """Why an answer gets a reward of 0, as ``log_extra`` shows it."""
@@ -27,7 +29,6 @@ class Refusal(StrEnum):
     GOLD = "the reference answer is empty, prose or a question"
 
 
-_COUNTS = "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
 # Refusal, whole words in upper or lower case, and signs or parts of words.
 _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
     (Refusal.QUESTION, "", "[?？¿]"),
@@ -105,7 +106,7 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
         r"hundredth|thousandth)s? "
         r"(?:third|four|fif|six|seven|eigh|nin|ten|eleven|twelf|hundred|thousand|\w+illion|"
         r"\w+tie|\w+teen)(?:th)?s(?<=[thd]{2}s) thirds "
-        rf"(?:add|plus|times|mod|base|choose|remainder|to)\s(?:{_COUNTS}) (?:{_COUNTS}|"
+        rf"(?:add|plus|times|mod|base|choose|remainder|to)\s(?:{COUNTS}) (?:{COUNTS}|"
         rf"\d+)\stimes(?=\s*\d) add\s\w+\sto "
         r"(?:in|de)creased\sby reduced\sby to\sthe\s(?:power|third|fourth|fifth|sixth|"
         r"seventh|eighth|ninth|tenth) revers\w+ backwards upside\sdown "
@@ -115,7 +116,7 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
         r"dozens? tens hundreds? thousands? \w*illi?on\w* lakhs? crores? googol myriad [bm]n "
         r"of\s(?:one|an?|1)\s(?:percent|per\scent|%) odds permille per\sthousand basis\spoints ppm "
         r"octal hex(?:adecimal)? binary successor predecessor digit\ssum "
-        rf"point(?=\s(?:zero|{_COUNTS})\b) "
+        rf"point(?=\s(?:zero|{COUNTS})\b) "
         r"anderthalb\w* dou[cz]ai?nes? docenas? halb\w* doppelt\w* "
         r"(?:zwei|drei|vier|fünf)(?:mal|fach\w*) \w*fache[ns]? "
         r"\w*wurzel Wurzel hoch\s(?:zwei|drei) Quadrat quadriert Kehrwert Hälfte "

@@ -2,7 +2,24 @@
 
 import re
 
-_COUNTS = "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
+NUMBER_WORDS = tuple(
+    [
+        "zero",
+        "one",
+        "two",
+        "three",
+        "four",
+        "five",
+        "six",
+        "seven",
+        "eight",
+        "nine",
+        "ten",
+        "eleven",
+        "twelve",
+    ]
+)
+COUNTS = "|".join(NUMBER_WORDS[1:])
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
 _TEENS = "thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
 _SPELLED = re.compile(
@@ -13,7 +30,7 @@ _SPELLED = re.compile(
 
 # A number in words directly before another number: "five, so 72", "eleven 72".
 _BEFORE_A_NUMBER = re.compile(
-    rf"(?i)\b({_COUNTS}),?\s+(?:(?:so|thus|hence|therefore|then),?\s+)?(?=-?[\d\\$])"
+    rf"(?i)\b({COUNTS}),?\s+(?:(?:so|thus|hence|therefore|then),?\s+)?(?=-?[\d\\$])"
 )
 
 
@@ -30,21 +47,6 @@ def spelled_numbers(text: str) -> set[int]:
     return numbers
 
 
-NUMBER_WORDS = (
-    "zero",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-)
 _PHRASES = {
     r"\mathbb{R}": r"(?:(?:(?:all|the set of(?: all)?)\s*)?real(?: number)?s|\\math(?:bf|"
     r"bb)\s*\{?(?-i:R)\}?|(?-i:R)|"

@@ -41,8 +41,8 @@ _OPENING = re.compile(
 _FOREIGN_OPENING = re.compile(
     r"\A\s*(?:Ответ|Đáp (?:số|án)|Resposta|Відповідь)\s*(?:là)?\s*[:：]\s*"
 )
-# The place of a maximum is not a second value: "4, attained when x = 1".
 _SPACED = re.compile(r"\d,\s+\d{3}(?!\d)")  # 1, 250 is two numbers
+# The place of a maximum is not a second value: "4, attained when x = 1".
 _ATTAINED = re.compile(
     r"(?<=\d),?\s+(?:which is )?(?:attained|achieved|reached)\s+(?:when|at|for)\s+"
     r"[a-z]\s*=[^=,;]*\Z"

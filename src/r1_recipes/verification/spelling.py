@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from fractions import Fraction
 
+from r1_recipes.verification.number_words import NUMBER_WORDS
 from r1_recipes.verification.signs import typed
 from r1_recipes.verification.units import STYLE, STYLED_UNIT, TIMES
 
@@ -26,25 +27,7 @@ _MAGNITUDE = (
     r"(?:[百千](?![米克瓦赫卡焦帕伏安牛升分字])|[万亿萬億])(?!\d))"
 )
 _MAGNITUDES |= {"百": 2, "千": 3, "万": 4, "萬": 4, "亿": 8, "億": 8}
-BASES = dict(
-    zip(
-        [
-            "two",
-            "three",
-            "four",
-            "five",
-            "six",
-            "seven",
-            "eight",
-            "nine",
-            "ten",
-            "eleven",
-            "twelve",
-        ],
-        range(2, 13),
-        strict=True,
-    )
-) | {"sixteen": 16}
+BASES = {word: base for base, word in enumerate(NUMBER_WORDS) if base > 1} | {"sixteen": 16}
 _FUNCTIONS = "arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|sqrt|log|ln|exp|pi|infty"
 
 

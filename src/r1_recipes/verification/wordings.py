@@ -6,6 +6,7 @@ decides. An answer that no step decides is read as an expression.
 
 from __future__ import annotations
 
+import functools
 import re
 from fractions import Fraction
 
@@ -143,7 +144,7 @@ def _check_labels(cleaned: str, gold: Gold) -> None:
     rates = set(_RATE.findall(gold.raw.casefold())), set(_RATE.findall(cleaned.casefold()))
     if all(rates) and rates[0] != rates[1]:
         raise Refused(Refusal.DIFFERENT)  # per month for per annum, falls by for falls to
-    for wanted, given in zip(_labels(clean(gold.raw)), _labels(cleaned), strict=True):
+    for wanted, given in zip(_labels_of_reference(gold.raw), _labels(cleaned), strict=True):
         if wanted and given and not (_are_among(wanted, given) or _are_among(given, wanted)):
             raise Refused(Refusal.DIFFERENT)
 
@@ -187,6 +188,11 @@ def _labels(text: str) -> tuple[set[str], set[str]]:
 _NAMES = re.compile(r"[a-zà-ÿ]{2,}|[\u4e00-\u9fff]+", re.IGNORECASE)
 
 
+@functools.lru_cache(4096)
+def _labels_of_reference(text: str) -> tuple[set[str], set[str]]:
+    return _labels(clean(text))
+
+
 def _stems(words: list[str]) -> set[str]:
     stems = set()
     for word in words:
@@ -220,6 +226,7 @@ def _check_spelled_numbers(cleaned: str, gold: Gold) -> None:
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+|\^?\s*\{?\s*\\circ|['′])")
 
 
+@functools.lru_cache(4096)
 def _amounts(text: str) -> dict[object, Fraction]:
     """Return the numbers of a text by unit: 1 h 45 min."""
     plain = re.sub(rf"{STYLE}\s*\{{([^{{}}]*)\}}", r" \1 ", text.replace("°", r"\circ "))

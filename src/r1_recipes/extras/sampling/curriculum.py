@@ -12,6 +12,7 @@ from datasets import Dataset
 from trl.trainer.utils import RepeatSampler
 
 from r1_recipes.common.errors import RecipeError, unknown_name
+from r1_recipes.extras.sampling.draws import BatchSampler
 from r1_recipes.recipe.types import GRPORecipeArguments
 from r1_recipes.training.trainer import RecipeGRPOTrainer
 
@@ -68,25 +69,18 @@ def _rows_by_task(script: GRPORecipeArguments, name: str, rows: Dataset) -> list
     return levels
 
 
-class CurriculumSampler(RepeatSampler):
+class CurriculumSampler(BatchSampler):
     """TRL's sampler; each draw stands for a row of the task that its batch is for."""
 
     def __init__(
         self, sampler: RepeatSampler, rows: Sequence[Sequence[int]], trainer: CurriculumGRPOTrainer
     ) -> None:
-        super().__init__(
-            sampler.data_source,
-            sampler.mini_repeat_count,
-            sampler.batch_size,
-            sampler.repeat_count,
-            sampler.shuffle,
-            sampler.seed,
-        )
-        self.rows, self.trainer, self.drawn = rows, trainer, 0
+        super().__init__(sampler, trainer)
+        self.rows, self.drawn = rows, 0
 
     def __iter__(self) -> Iterator[int]:
         size = self.batch_size * self.mini_repeat_count * self.repeat_count
-        earlier = int(self.trainer.state.epoch or 0) * (len(self) // size)
+        earlier = self.batch_numbers().start
         for place, draw in enumerate(super().__iter__()):
             self.drawn = earlier + place // size + 1
             rows = self.rows[sum(first < self.drawn for first in self.trainer.began) - 1]

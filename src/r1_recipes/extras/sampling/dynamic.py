@@ -17,9 +17,9 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from trl.trainer.utils import RepeatSampler
 
 from r1_recipes.common import processes
+from r1_recipes.extras.sampling.draws import BatchSampler
 from r1_recipes.recipe.types import GRPORecipeArguments
 from r1_recipes.training.engine import attributes_set
 from r1_recipes.training.trainer import RecipeGRPOTrainer
@@ -284,25 +284,12 @@ def _permutation(rows: int, seed: int) -> list[int]:
     return torch.randperm(rows, generator=generator).tolist()
 
 
-class PromptOrderSampler(RepeatSampler):
+class PromptOrderSampler(BatchSampler):
     """TRL's sampler over a ``PromptOrder``, from which the trainer's rounds take rows, too."""
 
-    def __init__(self, sampler: RepeatSampler, trainer: DynamicSamplingGRPOTrainer) -> None:
-        super().__init__(
-            sampler.data_source,
-            sampler.mini_repeat_count,
-            sampler.batch_size,
-            sampler.repeat_count,
-            sampler.shuffle,
-            sampler.seed,
-        )
-        self._trainer = trainer
-
     def __iter__(self) -> Iterator[int]:
-        batches = self.num_samples // self.batch_size
-        earlier = int(self._trainer.state.epoch or 0) * batches
-        for number in range(earlier, earlier + batches):
-            rows = self._trainer.order.batch(number, self.batch_size)
+        for number in self.batch_numbers():
+            rows = self.trainer.order.batch(number, self.batch_size)
             for _ in range(self.repeat_count):
                 for row in rows:
                     yield from [row] * self.mini_repeat_count
