@@ -109,9 +109,8 @@ _Known = Callable[..., Gold]  # a constructor for which some fields are already 
 @functools.lru_cache(16_384)  # Most runs have fewer reference answers.
 def read_gold(text: str, locale: str = "en", ordered: bool = False) -> Gold | None:
     """Read a reference answer. Return ``None`` if it is empty, too long, prose or a question."""
-    if locale == "en" and _PLAIN.fullmatch(
-        text
-    ):  # the reference answers of GSM8K: same result as below in a tenth of the time
+    if locale == "en" and len(text) <= MAX_ANSWER_CHARS and _PLAIN.fullmatch(text):
+        # The reference answers of GSM8K: the same result as below in a tenth of the time.
         return Gold(raw=text, text=text, plain=text, value=read_value(text))
     text = _stated(one_spelling_of_boxes(text))
     cleaned = clean(text[: MAX_ANSWER_CHARS + 1], locale)

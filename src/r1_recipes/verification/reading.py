@@ -19,7 +19,7 @@ from r1_recipes.verification.gold import Gold
 from r1_recipes.verification.lexicon import Refusal, chosen, chosen_letters, refusals
 from r1_recipes.verification.locate import ANCHOR, MAX_ANSWER_CHARS, boxes_of
 from r1_recipes.verification.numbers import NUMBER, PRECISION, read_value
-from r1_recipes.verification.signs import typed
+from r1_recipes.verification.signs import typed, with_single_spaces
 from r1_recipes.verification.spelling import clean
 from r1_recipes.verification.wordings import read_words, ways_of
 from r1_recipes.verification.words import TELLING, plain_words, prose
@@ -97,7 +97,7 @@ def _read(text: str, gold: Gold, locale: str) -> Answer:
     boxes = _unboxed(one_spelling_of_boxes(text), gold)
     if len(boxes) != 1:
         return _read_boxes(boxes, gold, locale)
-    text = _FOREIGN_OPENING.sub("", _final_part(boxes[0]))
+    text = _FOREIGN_OPENING.sub("", with_single_spaces(_final_part(boxes[0])))
     _check_signs(text, gold)
     cleaned = _ATTAINED.sub("", clean(text, locale))
     if opening := _OPENING.match(cleaned):

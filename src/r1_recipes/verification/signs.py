@@ -74,6 +74,13 @@ def typed(text: str) -> str:
     return text.translate(_SIGNS)
 
 
+def with_single_spaces(text: str) -> str:
+    """Return the text with the first sign of each run of white space. On a long run, patterns with
+    a repeated space take quadratic time.
+    """
+    return re.sub(r"(\s)\s+", r"\1", text)
+
+
 def depths(text: str) -> list[int]:
     """Return the bracket depth before each character, and at the end."""
     return list(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from r1_recipes.verification.number_words import NUMBER_WORDS
-from r1_recipes.verification.signs import typed
+from r1_recipes.verification.signs import typed, with_single_spaces
 from r1_recipes.verification.units import STYLE, STYLED_UNIT, TIMES
 
 LOCALES = ("en", "de")  # how numbers are written: 1,250.5 or 1.250,5
@@ -310,10 +310,10 @@ def clean(text: str, locale: str = "en") -> str:
     """Return the text after applying all rules. Each rule takes linear time or reads at most nine
     digits. In locale ``de``, ``1.250,5`` is 1250.5.
     """
-    text = typed(text)
+    text = with_single_spaces(typed(text))
     if locale == "de":
         text = re.sub(r"(?<=\d)\.(?=\d{3}(?!\d))", "", text)
         text = re.sub(r"(?<=\d),(?=\d)", ".", text)
     for _, pattern, replacement in RULES:
         text = pattern.sub(replacement, text)
-    return text
+    return with_single_spaces(text)

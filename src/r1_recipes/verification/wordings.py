@@ -94,9 +94,9 @@ def read_words(text: str, cleaned: str, gold: Gold) -> Answer:
 
 
 _SAID_TO_BE = re.compile(
-    r"(?P<subject>[^\d=<>]*?[^\W\d_]{2}[^\d=<>]*?)"
+    r"([^\d=<>]*?)"
     r"(?:\b(?:is|are|equals|est|ist|es|é|è|(?:holds|true|valid|defined)\s+(?:for|when)(?:\s+all)?)\b"
-    r"(?:\s+equal\s+to\b)?|[为是：:])\s*(?P<value>[^:：为是]*?)[\s.。]*",
+    r"(?:\s+equal\s+to\b)?|[为是：:])\s*([^:：为是]*?)[\s.。]*",
     re.DOTALL,
 )
 
@@ -106,13 +106,11 @@ def _said_to_be(cleaned: str, gold: Gold) -> str | None:
     The subject may be anything without a number and without words against the value.
     """
     found = _SAID_TO_BE.fullmatch(cleaned)
-    if found is None or (not TELLING.search(found["value"]) and not gold.variables):
-        return None
-    subject, value = found["subject"], found["value"]
+    subject, value = found.groups() if found else ("", "")
+    names = _NAMES.search(subject) and not _OPENS.search(subject)
+    tells = gold.variables or TELLING.search(value)
     against = takes_back(subject) or set(refusals(subject)) - gold.excused
-    if against or not value or not is_expression(value) or _OPENS.search(subject):
-        return None
-    return value
+    return value if names and tells and not against and is_expression(value) else None
 
 
 # These words start a condition, or join several things.
@@ -223,7 +221,7 @@ def _check_spelled_numbers(cleaned: str, gold: Gold) -> None:
         raise Refused(Refusal.CHANGED)
 
 
-_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+|\^?\s*\{?\s*\\circ|['′])")
+_AMOUNT = re.compile(r"(?<!\d)(\d+(?:\.\d+)?)\s*([A-Za-z]+|\^?\s*\{?\s*\\circ|['′])")
 
 
 @functools.lru_cache(4096)

@@ -11,6 +11,7 @@ import dataclasses
 import json
 import os
 import re
+import time
 from fractions import Fraction
 from random import Random
 
@@ -24,6 +25,8 @@ from r1_recipes.prompts import FORMATS
 from r1_recipes.rewards import REWARDS, get_reward_funcs
 from r1_recipes.rewards.accuracy import parsed_answer
 from r1_recipes.verification import pool
+from r1_recipes.verification.gold import read_gold
+from r1_recipes.verification.reading import read_answer
 
 CASES = int(os.environ.get("R1_FUZZ_CASES", 200_000))
 BATCH = 64
@@ -333,3 +336,46 @@ def test_an_empty_batch_gets_no_rewards(name):
         )
     }
     assert get_reward_funcs([name])[0](**empty) == []
+
+
+# One reference answer per way of reading.
+GOLDS_BY_CLASS = [
+    *("72", "1 h 45 min", "5 km/h", "increases by 5", "May 5", r"5\text{ m}", "x=2"),
+    *("No solution", r"\frac{1}{2}x+1", "(1, 2)", "(C) 17", "mean 5, median 7", "8:30"),
+]
+REPEATED = [
+    *(piece for piece in PIECES if len(piece) < 20),
+    *(
+        "1",
+        "a",
+        "°",
+        "1 m ",
+        "a b ",
+        "1:",
+        "is ",
+        "x=",
+        "1,111",
+        "是",
+        "中",
+        "\\text{a}",
+        "-1",
+        "'",
+    ),
+]
+
+
+@pytest.mark.parametrize("gold", GOLDS_BY_CLASS)
+def test_a_repeated_piece_takes_no_time(gold):
+    """A policy that collapses writes one piece a thousand times, in each answer of a batch."""
+    gold = read_gold(gold)
+    for piece in REPEATED:
+        for text in (f"{piece * 990}"[:990], f"a {piece * 990}"[:990] + "!"):
+            started = time.process_time()
+            read_answer(text, gold)
+            assert time.process_time() - started < 0.5, (gold.raw, piece, text[-9:])
+
+
+def test_a_long_reference_answer_takes_no_time():
+    started = time.process_time()
+    assert read_gold("1" * 200_000) is None
+    assert time.process_time() - started < 1
