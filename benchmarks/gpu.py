@@ -2,16 +2,22 @@
 accuracy on held-out rows.
 
 ``python benchmarks/gpu.py --model DIR_OR_ID --train ROWS.jsonl --test ROWS.jsonl [--steps N]
-[--rows N] [--output DIR] [-- --key value …]`` ``python benchmarks/gpu.py --tiny`` does all of it on
-a CPU in a minute, on a random model and invented sums; its figures mean nothing.
+[--rows N] [--seconds N] [--output DIR] [-- --key value …]`` ``python benchmarks/gpu.py --tiny`` does
+all of it on a CPU in a minute, on a random model and invented sums; its figures mean nothing.
 
-It trains ``recipes/gsm8k_qwen05b.yaml`` once with Transformers' generation (a few steps, for the
-time) and once with vLLM colocated, and judges the model before and after. Where vLLM, or a GPU for
-it, is missing, Transformers trains all the steps, and the table says what was left out. Call it
-again after an interruption, with the same words: what is done is not done again. Each table is
-printed, and added to DIR/results.md, as soon as it is there; runs, completions and log.txt stay in
-DIR (default: outputs/gpu_benchmark). Words after ``--`` override the recipe. Needs this package and
-what it depends on: ``make install``, and ``make install EXTRAS=vllm`` for vLLM.
+It first takes three steps that check the set-up: KL of the first step (0, because the model is its
+own reference), the difference between the log-probabilities of vLLM and of training, seconds and
+memory. Then it trains ``recipes/gsm8k_qwen05b.yaml`` once with Transformers' generation (a few
+steps, for the time) and once with vLLM colocated, and judges the model before and after. Where
+vLLM, or a GPU for it, is missing, Transformers trains all the steps, and the table says what was
+left out.
+
+A machine may only allow short commands. ``--seconds 540`` stops this command after that time; so
+does SIGTERM. Training then saves a checkpoint, and the exit status is 75. Call it again with the
+same words: it goes on from there, and what is done is not done again. Each table is printed, and
+added to DIR/results.md, as soon as it is there; runs, completions and log.txt stay in DIR (default:
+outputs/gpu_benchmark). Words after ``--`` override the recipe. Needs this package and what it
+depends on: ``make install``, and ``make install EXTRAS=vllm`` for vLLM.
 """
 
 from __future__ import annotations
@@ -33,6 +39,9 @@ RECIPE = str(REPOSITORY / "recipes" / "gsm8k_qwen05b.yaml")
 # Steps that only show how fast Transformers generates, and steps at a run's start that load and
 # compile.
 SHORT, WARM_UP = 8, 2
+CHECKED = 3  # steps of the first check
+SAVE_STEPS = 8  # a killed command loses no more than these
+STOPPED = 75  # EX_TEMPFAIL: call again
 _TINY = {
     "max_completion_length": 8,
     "per_device_train_batch_size": 2,
@@ -57,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     Raises:
         SystemExit: 2 where something is missing that nothing can be measured without, 1 where a run
-            fails.
+            fails, 75 where it was stopped and can go on.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     cut = words.index("--") if "--" in words else len(words)
@@ -69,6 +78,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         "--steps", type=int, default=120, help="optimizer steps of the run that is judged"
     )
     parser.add_argument("--rows", type=int, default=200, help="held-out rows that are judged")
+    parser.add_argument(
+        "--seconds", type=float, help="stop after this time, and save; the next call goes on"
+    )
     parser.add_argument(
         "--output",
         type=Path,
@@ -96,13 +108,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     ]:
         parser.error(f"{', '.join(gone)}: no such file")
     output = options.output.resolve()
-    kept = {key: str(value) for key, value in vars(options).items() if key != "output"}
+    deadline = time.monotonic() + options.seconds if options.seconds else None
+    kept = {
+        key: str(value) for key, value in vars(options).items() if key not in ("output", "seconds")
+    }
     hold_settings(parser, output, {**kept, "own": words[cut + 1 :]})
     if options.tiny:
         _make_tiny(output, options)
     with (output / "results.md").open("w", encoding="utf-8") as kept:
         # Hours of a GPU stand behind the first of them when the last fails.
-        for part in _measure(options, output, words[cut + 1 :]):
+        for part in _measure(options, output, words[cut + 1 :], deadline):
             for stream in (sys.stdout, kept):
                 stream.write(part + "\n\n")
                 stream.flush()
@@ -127,11 +142,11 @@ def _make_tiny(output: Path, options: argparse.Namespace) -> None:
     )
 
 
-def _measure(options: argparse.Namespace, output: Path, overrides: list[str]) -> Iterator[str]:
+def _measure(
+    options: argparse.Namespace, output: Path, overrides: list[str], deadline: float | None
+) -> Iterator[str]:
     """The tables, each when it is measured."""
     from kept import rows_folder
-
-    from r1_recipes.runs.run_dir import is_finished
 
     # In a process of its own: asking takes some of the GPU's memory until it ends.
     asked = [
@@ -182,6 +197,17 @@ def _measure(options: argparse.Namespace, output: Path, overrides: list[str]) ->
     if options.tiny:
         lines.append("--tiny: a random model on invented sums; the figures mean nothing")
     yield "\n".join(lines)
+
+    def train(folder: str, changes: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
+        return _train(output / folder, common | changes, overrides, deadline)
+
+    checked = {
+        "use_vllm": str(bool(gpu and has_vllm)).lower(),
+        "max_steps": CHECKED,
+        "learning_rate": 1e-6,
+        "beta": 0.04,
+    }
+    yield table(check(*train("check", checked)))
     head = [
         [
             "generation by",
@@ -198,48 +224,92 @@ def _measure(options: argparse.Namespace, output: Path, overrides: list[str]) ->
     run, history = output, []
     for name, steps in engines:
         run = output / name.split(",")[0].lower()
-        changes = {
-            **common,
-            "use_vllm": str(name.startswith("vLLM")).lower(),
-            "max_steps": max(steps, WARM_UP + 1),
-            "save_strategy": "no",
-        }
-        changes |= {"output_dir": run, "report_to": "none"}
-        measured = output / f"{run.name}.json"
-        if not is_finished(run):
-            _run(
-                "r1_recipes.grpo",
-                [RECIPE, *as_words(changes), *overrides],
-                output / "log.txt",
-                measured,
-            )
-        try:
-            peak = json.loads(measured.read_text(encoding="utf-8"))
-        except (OSError, ValueError):  # stopped between the run's end and this
-            peak = None
-        history = [
-            json.loads(line)
-            for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        ]
-        history = [entry for entry in history if "loss" in entry]
-        yield table(
-            [
-                *head,
-                [name, *_phases(history[:SHORT], run), "" if peak is None else f"{peak / 1e9:.1f}"],
-            ]
+        history, peak = train(
+            run.name,
+            {
+                "use_vllm": str(name.startswith("vLLM")).lower(),
+                "max_steps": max(steps, WARM_UP + 1),
+            },
         )
+        yield table([*head, [name, *_phases(history[:SHORT], run), peak]])
     yield table(curve(history))
-    yield table(_judge(options, output, run, common, overrides, vllm=bool(gpu and has_vllm)))
+    yield table(
+        _judge(options, output, run, common, overrides, deadline, vllm=bool(gpu and has_vllm))
+    )
 
 
-def _run(module: str, words: list[str], log: Path, peak: Path) -> None:
-    """A module in a process of its own, whose memory ends with it; ``peak`` gets that of the GPU's
-    in bytes, ``null`` without one.
+def _train(
+    run: Path, changes: dict[str, Any], overrides: list[str], deadline: float | None
+) -> tuple[list[dict[str, Any]], str]:
+    """The metrics of each step, and the peak of the GPU's memory in GB, ``""`` where it is not
+    known. A finished run is not trained again, and one that was stopped goes on.
     """
+    from r1_recipes.runs.run_dir import is_finished
+
+    changes = changes | {
+        "save_strategy": "steps",
+        "save_steps": SAVE_STEPS,
+        "save_total_limit": 1,
+        "output_dir": run,
+        "report_to": "none",
+    }
+    measured = run.with_suffix(".json")
+    if not is_finished(run):
+        words = [RECIPE, *as_words(changes), *overrides]
+        _run("r1_recipes.grpo", words, run.parent / "log.txt", measured, deadline)
+    try:
+        peak = json.loads(measured.read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # stopped between the run's end and this
+        peak = None
+    lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    history = [entry for entry in map(json.loads, lines) if "loss" in entry]
+    return history, "" if peak is None else f"{peak / 1e9:.1f}"
+
+
+def check(history: list[dict[str, Any]], peak: str) -> list[list[str]]:
+    """What has to be right before hours are spent: per step KL, which starts at 0, and how far
+    vLLM's log-probabilities are from training's.
+    """
+    keys = {
+        "kl": "KL from the start",
+        "sampling/sampling_logp_difference/mean": "|log p of vLLM - of training|, mean",
+        "sampling/sampling_logp_difference/max": "largest",
+        "grad_norm": "norm of the gradient",
+        "step_time": "s a step",
+        "time/generation": "generation",
+    }
+    keys = {key: name for key, name in keys.items() if key in history[0]}
+    rows = [["check, step", *keys.values(), "peak memory, GB"], ["---"] * (len(keys) + 2)]
+    for number, entry in enumerate(history, 1):
+        rows.append([str(number), *(f"{entry[key]:.4g}" for key in keys), peak])
+    return rows
+
+
+def _run(module: str, words: list[str], log: Path, peak: Path, deadline: float | None) -> None:
+    """A module in a process of its own, whose memory ends with it; ``peak`` gets that of the GPU's
+    in bytes, ``null`` without one. SIGTERM, and the deadline, are passed on to it.
+    """
+    from r1_recipes.common import processes
+
+    stopped = False
+
+    def stop(*_: Any) -> None:
+        nonlocal stopped
+        stopped = True
+        process.terminate()
+
+    command = [sys.executable, "-c", _MEASURED, str(peak), module, *words]
     with log.open("a", encoding="utf-8") as sink:
-        code = subprocess.run(
-            [sys.executable, "-c", _MEASURED, str(peak), module, *words], stdout=sink, stderr=sink
-        ).returncode
+        process = processes.start_child(command, stdout=sink, stderr=sink)
+        with processes.handled_by(stop):
+            try:
+                process.wait(deadline and max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                stop()
+            code = process.wait()
+    if stopped:
+        sys.stderr.write(f"stopped during {module}. Call it again with the same words.\n")
+        sys.exit(STOPPED)
     if code:
         tail = log.read_text(encoding="utf-8", errors="replace")[-3000:]
         sys.exit(f"{tail}\nerror: {module} ended with status {code}")
@@ -311,6 +381,7 @@ def _judge(
     run: Path,
     common: dict[str, Any],
     overrides: list[str],
+    deadline: float | None,
     *,
     vllm: bool,
 ) -> list[list[str]]:
@@ -343,6 +414,7 @@ def _judge(
             [RECIPE, *models, *as_words(changes), *overrides],
             output / "log.txt",
             output / "judge.json",
+            deadline,
         )
     lines = [
         [

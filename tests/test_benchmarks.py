@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pandas
@@ -22,7 +23,7 @@ from tests.conftest import REPOSITORY
 from tests.support.report_runs import write_run
 
 
-def gpu(*words: str) -> subprocess.CompletedProcess[str]:
+def start_gpu(*words: str) -> subprocess.Popen[str]:
     environment = {
         **os.environ,
         "CUDA_VISIBLE_DEVICES": "",
@@ -31,9 +32,20 @@ def gpu(*words: str) -> subprocess.CompletedProcess[str]:
         "OMP_NUM_THREADS": "1",
     }
     command = [sys.executable, str(REPOSITORY / "benchmarks" / "gpu.py"), *words]
-    return subprocess.run(
-        command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=300
+    return subprocess.Popen(
+        command,
+        cwd=REPOSITORY,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
+
+
+def gpu(*words: str) -> subprocess.CompletedProcess[str]:
+    process = start_gpu(*words)
+    output, errors = process.communicate(timeout=300)
+    return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
 
 def test_names_that_benchmarks_and_tests_import_are_there() -> None:
@@ -139,6 +151,40 @@ def test_the_gpu_benchmark_keeps_what_it_measured_when_the_rest_fails(
     ), again.stderr[-4000:]
     other = gpu(*words, "--seed", "7")
     assert other.returncode == 2 and "holds runs with other settings" in other.stderr
+
+
+@pytest.mark.e2e
+def test_the_gpu_benchmark_goes_on_after_commands_that_are_too_short(
+    tmp_path: Path, tiny_model: Path, sums: Path
+) -> None:
+    out = tmp_path / "out"
+    held_out = tmp_path / "held_out.jsonl"
+    rows = [{"question": f"11 * {number}?", "answer": f"#### {11 * number}"} for number in (11, 12)]
+    held_out.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ["--model", str(tiny_model), "--train", str(sums), "--test", str(held_out)]
+    words += ["--steps", "40", "--rows", "2", "--output", str(out)]
+    own = ["--", "--max_completion_length", "8", "--per_device_train_batch_size", "2"]
+    own += ["--gradient_accumulation_steps", "4", "--system_prompt", ""]
+    at_once = gpu(*words, "--seconds", "0.1", *own)
+    assert at_once.returncode == 75 and "same words" in at_once.stderr
+    metrics = out / "transformers" / "metrics.jsonl"
+    process = start_gpu(*words, *own)
+    deadline = time.monotonic() + 200
+    while not (metrics.exists() and len(metrics.read_text().splitlines()) > 10):
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.05)
+    process.terminate()
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 75 and "same words" in errors
+    (checkpoint,) = out.glob("transformers/checkpoint-*")
+    assert 10 <= int(checkpoint.name.rpartition("-")[2]) < 40
+    whole = gpu(*words, *own)
+    assert whole.returncode == 0, whole.stderr[-4000:]
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    assert [entry["step"] for entry in lines if "loss" in entry] == list(range(1, 41))
+    # The first check: the model is its own reference.
+    assert re.search(r"^\| 1 \| 0 \| ", whole.stdout, re.MULTILINE)
+    assert "| after | 2 | " in whole.stdout
 
 
 def test_the_gpu_benchmark_asks_for_what_it_needs() -> None:
