@@ -35,7 +35,7 @@ QUICK_SECONDS = 0.5  # limit of a task in the first pass
 HURRIED_SECONDS = 0.05
 # Limit of a task in both passes. Times the number of workers, it is the budget of a batch for tasks
 # that take longer than QUICK_SECONDS.
-TASK_SECONDS = 5.0
+TASK_SECONDS = 4.5
 # Wall-clock limit of a task, as a multiple of its CPU limit. It ends a worker that sleeps or that
 # gets no CPU time.
 BUSY_FACTOR = 10.0
