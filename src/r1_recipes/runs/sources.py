@@ -72,11 +72,11 @@ def _imported_beside(file: Path) -> Iterator[tuple[str, Path]]:
     """Yield name and file of each other module imported from the folder of user code."""
     file = file.resolve()
     for name, module in [*sys.modules.items()]:
-        path = Path(getattr(module, "__file__", None) or "").resolve()
-        is_user_code = (
-            path.is_relative_to(file.parent) and not is_foreign(str(path)) and path != file
-        )
-        if is_user_code and name != "__main__" and path.is_file():
+        found = getattr(module, "__file__", None) or "<built-in>"
+        if name == "__main__" or is_foreign(found):
+            continue  # of thousands of modules, only the user's few paths are resolved
+        path = Path(found).resolve()
+        if path.is_relative_to(file.parent) and path != file and path.is_file():
             yield name, path
 
 
