@@ -142,6 +142,8 @@ def _check_labels(cleaned: str, gold: Gold) -> None:
     rates = set(_RATE.findall(gold.raw.casefold())), set(_RATE.findall(cleaned.casefold()))
     if all(rates) and rates[0] != rates[1]:
         raise Refused(Refusal.DIFFERENT)  # per month for per annum, falls by for falls to
+    if _labels_of_reference(gold.raw)[1] and not gold.units and units_of(cleaned):
+        raise Refused(Refusal.DIFFERENT)  # 5 km/h for 5 workers
     for wanted, given in zip(_labels_of_reference(gold.raw), _labels(cleaned), strict=True):
         if wanted and given and not (_are_among(wanted, given) or _are_among(given, wanted)):
             raise Refused(Refusal.DIFFERENT)
@@ -246,15 +248,13 @@ def _check_units(text: str, cleaned: str, gold: Gold) -> None:
     """Refuse a different unit and a different thing: 72 m for 72 km, 72 weekends."""
     if "‰" in gold.raw and "%" in text:
         raise Refused(Refusal.DIFFERENT)
-    percent = "%" in gold.raw
-    units = units_of(text) if gold.units or percent else ()
-    if units and percent and "%" not in text:
-        raise Refused(Refusal.DIFFERENT)  # 10 ohms do not answer 10 %
-    if units and gold.units and not same_units(gold.units, units):
-        raise Refused(Refusal.DIFFERENT)
-    if gold.units and not units and _is_another_thing(cleaned, gold):
-        raise Refused(Refusal.DIFFERENT)
-    if gold.units and changes_unit(cleaned, gold.raw):
+    if "%" in gold.raw and "%" not in text and (units_of(text) or _labels(cleaned)[1]):
+        raise Refused(Refusal.DIFFERENT)  # 10 ohms and 10 people do not answer 10 %
+    if not gold.units:
+        return
+    units = units_of(text)
+    another = not same_units(gold.units, units) if units else _is_another_thing(cleaned, gold)
+    if another or changes_unit(cleaned, gold.raw):
         raise Refused(Refusal.DIFFERENT)
 
 
