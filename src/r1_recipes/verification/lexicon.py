@@ -90,7 +90,8 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
         r"(?:ending|ends|starting|starts|begins|beginning)\s(?:in|with)",
         r"(?<=\d)\s*(?:st|nd|rd|th)\s+(?:prime|root|power|percentile|smallest|largest|fibonacci|"
         r"triangular|even|odd|square|cube|number|digit|letter|derivative)\b|"
-        "[多少大小高低]于|比\\s*\\d+[^\\d]*[大小多少高低]|近(?=\\s*\\d)|[最至][多少]|逾|超过|不到|至[少多]|以[上下]",
+        "[多少大小高低]于|比\\s*\\d+[^\\d]*[大小多少高低]|近(?=\\s*\\d)|[最至][多少]|逾|超过|不到|至[少多]|以[上下]|"
+        r"(?<=\d)\s*(?:多|余(?![弦切])|几|来[个人]|开外)|[少缺](?=\s*\d)",
     ),
     # operation
     (
@@ -127,7 +128,7 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
         r"[倍半减加]|根号|[平立]方根|阶乘|ルート|マイナス|마이너스|(?<=\d)[\s-]?(?:ish|odd|something)\b|"
         r"\band counting\b|(?<=\d)\s+against\b|"
         r"[一二两三四五六七八九十百千零负負欠](?=\s*[\d\\])|零下|"
-        r"(?<=\d)\s*[十拾打零百仟佰만억천]|点(?=[一二三四五六七八九零])|分之|平方(?![米厘分公千])|倒数|相反数",
+        r"(?<=\d)\s*(?:[十拾打零百仟佰만억천折番]|成(?!立))|点(?=[一二三四五六七八九零])|分之|平方(?![米厘分公千])|倒数|相反数",
     ),
 )
 # These refuse an answer unless the reference answer contains them, too. An example and a near miss
