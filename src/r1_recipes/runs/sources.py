@@ -75,8 +75,9 @@ def _imported_beside(file: Path) -> Iterator[tuple[str, Path]]:
         found = getattr(module, "__file__", None) or "<built-in>"
         if name == "__main__" or is_foreign(found):
             continue  # of thousands of modules, only the user's few paths are resolved
-        path = Path(found).resolve()
-        if path.is_relative_to(file.parent) and path != file and path.is_file():
+        path = Path(found).resolve()  # a link into an installed package is not the user's
+        beside = path.is_relative_to(file.parent) and path != file and path.is_file()
+        if beside and not is_foreign(str(path)):
             yield name, path
 
 

@@ -107,7 +107,7 @@ def _said_to_be(cleaned: str, gold: Gold) -> str | None:
     """
     found = _SAID_TO_BE.fullmatch(cleaned)
     subject, value = found.groups() if found else ("", "")
-    names = _NAMES.search(subject) and not _OPENS.search(subject)
+    names = re.search(r"[^\W\d_]{2}", subject) and not _OPENS.search(subject)
     tells = gold.variables or TELLING.search(value)
     against = takes_back(subject) or set(refusals(subject)) - gold.excused
     return value if names and tells and not against and is_expression(value) else None

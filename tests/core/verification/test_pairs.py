@@ -67,12 +67,21 @@ CONVENTIONS = {
         ("72", "the price of a shoe is 72"),
         ("-72", "size -72"),
     ],
+    'the subject of "is"': [("n^2", "the sum of the first n odd numbers is n^2")],
     "one unit of two": [("60", "60 km/h"), ("5 kW", "5")],
     "a rounding": [("0.59", "0.5941"), ("125.663", r"40\pi")],
     "ends that are decimals": [("(-5.9, 3.9)", "[-5.90, 3.90]")],
     "a name": [("2x", "f'(x) = 2x"), ("2", "x_1 + x_2 = 2")],
+    "words beside algebra": [("x+1", "the solution is x+1")],
+    "the text of an option": [("C", "C) pears")],
+    "yes or no": [("Yes", "Yes, the equilibrium is stable.")],
+    "plus-minus": [(r"a \pm b", r"a \mp b")],
     "one variable in both cases": [("x+1", "X+1")],
-    "a time of day": [("8:30", "8:30 AM")],
+    "a ratio": [(r"\frac34", "3 to 4")],
+    "per cent": [("50%", "50"), ("50%", "0.5"), ("12.5%", "0.125")],
+    "a root or a power of digits without braces": [(r"\sqrt{12}", r"\sqrt12"), ("2^{10}", "2^10")],
+    "simple arithmetic": [("1080", "540 + 540"), ("x^{12}", "(x^3)^4")],
+    "a time of day": [("8:30 AM", "8:30"), ("8:30", "8:30 AM")],
     "a date in words": [("May 5", "the 5th of May")],
 }
 
@@ -81,7 +90,12 @@ CONVENTIONS = {
 def test_what_scores_by_convention(convention):
     golds, answers = zip(*CONVENTIONS[convention], strict=True)
     assert grade(golds, answers) == [True] * len(golds)
-    assert convention in (HERE.parents[2] / "docs" / "verification.md").read_text(encoding="utf-8")
+
+
+def test_the_page_and_these_tests_name_the_same_conventions():
+    page = (HERE.parents[2] / "docs" / "verification.md").read_text(encoding="utf-8")
+    section = page.partition("## Conventions")[2].partition("These spellings")[0]
+    assert re.findall(r"^- \*\*(.+?)\*\*", section, re.MULTILINE) == list(CONVENTIONS)
 
 
 FACTOR = st.sampled_from(
