@@ -29,12 +29,20 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import yaml
-from kept import hold_settings, is_judged, run_logged
-from peers import COLD_START, GRPO, OWN, THEIRS, settings, write_rows, write_yaml
+from kept import hold_settings, run_logged
+from peers import (
+    GRPO,
+    THEIRS,
+    add_run_options,
+    as_trl_takes,
+    cold_start,
+    held_settings,
+    judged,
+    settings,
+    write_yaml,
+)
 
 from r1_recipes.common.files import write_whole
-from r1_recipes.runs.run_dir import is_finished
 
 TRL = "trl grpo"
 # What each run changes. A batch of one part has nothing to trim, so all have five parts of 8.
@@ -67,19 +75,15 @@ def train(name: str, folder: Path, cold: Path, seed: int, options: argparse.Name
     out = folder / "model"
     shutil.rmtree(out, ignore_errors=True)  # of a run that was stopped: its times mean nothing
     keys = {"model_name_or_path": str(cold), "output_dir": str(out), "seed": seed}
-    keys |= {"max_steps": options.steps, "learning_rate": options.learning_rate}
+    keys |= {"learning_rate": options.learning_rate}
+    keys |= {"max_steps": options.steps} if options.steps else {}
     whole = settings(GRPO, "box", **COMMON, **keys)
+    command = ["r1_recipes.grpo"]
     if name == TRL:
-        write_yaml(folder / "rows.yaml", whole)
-        write_rows(folder / "rows.yaml", folder / "rows")
-        whole = {key: value for key, value in whole.items() if key not in OWN and value is not None}
-        whole["dataset_name"] = str(folder / "rows")
+        whole, command = as_trl_takes(whole, folder), ["trl.scripts.grpo", "--config"]
     recipe = write_yaml(folder / "recipe.yaml", whole | RUNS[name])
-    command = ["-m", "r1_recipes.grpo", recipe]
-    if name == TRL:
-        command = ["-m", "trl.scripts.grpo", "--config", recipe]
     started = time.time()
-    run_logged(command, folder)
+    run_logged(["-m", *command, recipe], folder)
     times = {
         step: (path / "trainer_state.json").stat().st_mtime - started
         for step, path in checkpoints(out).items()
@@ -87,32 +91,19 @@ def train(name: str, folder: Path, cold: Path, seed: int, options: argparse.Name
     write_whole(folder / "times.json", json.dumps(times))
 
 
-def judged(folder: Path, models: Sequence[Path], options: argparse.Namespace) -> list[list[float]]:
-    """Of each model whether its greedy answer to each held-out problem is right."""
-    results = folder / "judged" / "results.json"
-    if not is_judged(results, *models):
-        words = [word for model in models for word in ("--model", str(model))]
-        words += ["--num_samples", "0", "--max_eval_samples", str(options.problems)]
-        recipe = write_yaml(folder / "judge.yaml", settings(GRPO, "box"))
-        run_logged(
-            ["-m", "r1_recipes.evaluate", recipe, *words, "--output", str(results.parent)], folder
-        )
-    return [one["greedy"] for one in json.loads(results.read_text(encoding="utf-8"))]
-
-
 def seconds_until(share: float, times: Sequence[float], shares: Sequence[float]) -> float:
     """When the line through these points first reaches a share; infinite if it never does."""
     points = list(zip(times, shares, strict=True))
+    if shares[0] >= share:
+        return times[0]
     for (before, low), (after, high) in itertools.pairwise(points):
-        if high >= share:
-            return (
-                before if low >= share else before + (share - low) / (high - low) * (after - before)
-            )
+        if high >= share:  # and low is below it
+            return before + (share - low) / (high - low) * (after - before)
     return math.inf
 
 
 def until_half(curve: dict[str, Any], problems: Sequence[int]) -> float:
-    """:func:`seconds_until` half of these problems (their numbers) are right."""
+    """:func:`seconds_until` half of these problems, given by their indices, are right."""
     shares = [
         statistics.fmean(verdicts[problem] for problem in problems)
         for verdicts in curve["verdicts"]
@@ -140,15 +131,7 @@ def run(options: argparse.Namespace) -> list[dict[str, dict[str, Any]]]:
     began = time.monotonic()
     curves: list[dict[str, dict[str, Any]]] = []
     for seed in range(1, options.seeds + 1):
-        cold_folder = options.output / "cold start" / str(seed)
-        cold_folder.mkdir(parents=True, exist_ok=True)
-        cold = cold_folder / "model"
-        if not is_finished(cold):
-            keys = {"output_dir": str(cold), "seed": seed}
-            if options.model:
-                keys |= {"model_name_or_path": options.model, "unfrozen_parameters": None}
-            recipe = write_yaml(cold_folder / "recipe.yaml", settings(COLD_START, "box", **keys))
-            run_logged(["-m", "r1_recipes.sft", recipe], cold_folder)
+        cold = cold_start(options.output / "cold start" / str(seed), "box", seed, options.model)
         names = list(RUNS)
         for name in names[seed % len(names) :] + names[: seed % len(names)]:
             folder = options.output / name / str(seed)
@@ -158,17 +141,21 @@ def run(options: argparse.Namespace) -> list[dict[str, dict[str, Any]]]:
                 sys.stderr.write(f"seed {seed}, {name}; {minutes:.0f} min so far\n")
                 train(name, folder, cold, seed, options)
         curves.append({name: {} for name in RUNS})
-    # Judging is not timed: it comes last, so that no run waits for it on a machine lent by the hour.
+
+    def verdicts(models: Sequence[Path], folder: Path) -> list[list[float]]:
+        return [one["greedy"] for one in judged(models, "box", folder, options.problems, 0, 0)]
+
+    # Judging is not timed, so it comes last.
     for seed, found in enumerate(curves, 1):
         cold_folder = options.output / "cold start" / str(seed)
-        (before,) = judged(cold_folder, [cold_folder / "model"], options)
+        (before,) = verdicts([cold_folder / "model"], cold_folder)
         for name in found:
             folder = options.output / name / str(seed)
             times = json.loads((folder / "times.json").read_text(encoding="utf-8"))
             models = list(checkpoints(folder / "model").values())
             found[name] = {
                 "seconds": [0.0, *times.values()],
-                "verdicts": [before, *judged(folder, models, options)],
+                "verdicts": [before, *verdicts(models, folder)],
             }
     return curves
 
@@ -210,18 +197,10 @@ def table(curves: list[dict[str, dict[str, Any]]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--problems", type=int, default=200, help="held-out problems")
-    parser.add_argument("--steps", type=int, default=10, help="optimizer steps (default 10)")
-    parser.add_argument("--learning_rate", type=float, default=3e-5)
-    parser.add_argument("--model", help="in place of the cold start's raw model")
+    add_run_options(parser)
     parser.add_argument("--output", type=Path, default=Path("outputs/learning"))
     options = parser.parse_args()
-    held = {key: value for key, value in vars(options).items() if key not in ("seeds", "output")}
-    held["recipes"] = [
-        yaml.safe_load(recipe.read_text(encoding="utf-8")) for recipe in (COLD_START, GRPO)
-    ]
-    hold_settings(parser, options.output, held)
+    hold_settings(parser, options.output, held_settings(options))
     curves = run(options)
     text = table(curves)
     write_whole(options.output / "curves.json", json.dumps(curves))

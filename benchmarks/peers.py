@@ -25,6 +25,7 @@ import json
 import statistics
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,27 @@ def write_rows(recipe: Path, folder: Path) -> None:
     (folder / "train.jsonl").write_text("".join(lines), encoding="utf-8")
 
 
+def as_trl_takes(whole: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """A recipe's keys less those of this layer, on its rows, which are mapped into ``folder``."""
+    write_yaml(folder / "rows.yaml", whole)
+    write_rows(folder / "rows.yaml", folder / "rows")
+    theirs = {key: value for key, value in whole.items() if key not in OWN and value is not None}
+    return theirs | {"dataset_name": str(folder / "rows")}
+
+
+def cold_start(folder: Path, shape: str, seed: int, raw: str | None) -> Path:
+    """The cold start of a format and a seed in ``folder``, trained unless it is there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    cold = folder / "model"
+    if not is_finished(cold):
+        keys = {"output_dir": str(cold), "seed": seed}
+        # The demo's cold start trains the upper half; a model of another size has other layers.
+        keys |= {"model_name_or_path": raw, "unfrozen_parameters": None} if raw else {}
+        recipe = write_yaml(folder / "recipe.yaml", settings(COLD_START, shape, **keys))
+        run_logged(["-m", "r1_recipes.sft", recipe], folder)
+    return cold
+
+
 def train(name: str, out: Path, cold: Path, seed: int, options: argparse.Namespace) -> None:
     """Train one run, and leave its curve and its model in ``out``, its settings beside that."""
     (shape, own), folder = RUNS[name], out.parent
@@ -104,15 +126,8 @@ def train(name: str, out: Path, cold: Path, seed: int, options: argparse.Namespa
             folder,
         )
         return
-    whole = settings(GRPO, shape, **keys)
-    write_yaml(folder / "rows.yaml", whole)
-    write_rows(folder / "rows.yaml", folder / "rows")
-    theirs = {key: value for key, value in whole.items() if key not in OWN} | own
-    theirs |= {
-        "dataset_name": str(folder / "rows"),
-        "save_only_model": True,
-        "save_steps": theirs["max_steps"],
-    }
+    theirs = as_trl_takes(settings(GRPO, shape, **keys), folder) | own
+    theirs |= {"save_only_model": True, "save_steps": theirs["max_steps"]}
     run_logged(
         ["-m", "trl.scripts.grpo", "--config", write_yaml(folder / "recipe.yaml", theirs)], folder
     )
@@ -133,23 +148,17 @@ def train(name: str, out: Path, cold: Path, seed: int, options: argparse.Namespa
 
 
 def judged(
-    model: Path, shape: str, folder: Path, options: argparse.Namespace, seed: int
-) -> dict[str, Any]:
+    models: Sequence[Path], shape: str, folder: Path, problems: int, samples: int, seed: int
+) -> list[dict[str, Any]]:
+    """What `evaluate` finds of each model: the verdicts on each held-out problem, and more."""
     results = folder / "results.json"
-    if not is_judged(results, model):
+    if not is_judged(results, *models):
         recipe = write_yaml(folder / "judge.yaml", settings(GRPO, shape))
-        words = [
-            "--model",
-            str(model),
-            "--num_samples",
-            "1",
-            "--max_eval_samples",
-            str(options.problems),
-            "--seed",
-            str(seed),
-        ]
-        run_logged(["-m", "r1_recipes.evaluate", recipe, *words, "--output", str(folder)], folder)
-    return json.loads(results.read_text(encoding="utf-8"))[0]
+        words = [word for model in models for word in ("--model", str(model))]
+        words += ["--num_samples", str(samples), "--max_eval_samples", str(problems)]
+        words += ["--seed", str(seed), "--output", str(folder)]
+        run_logged(["-m", "r1_recipes.evaluate", recipe, *words], folder)
+    return json.loads(results.read_text(encoding="utf-8"))
 
 
 def run(options: argparse.Namespace) -> str:
@@ -161,27 +170,6 @@ def run(options: argparse.Namespace) -> str:
         folder = options.output / name / str(seed)
         folder.mkdir(parents=True, exist_ok=True)
         return folder
-
-    def cold_start(shape: str, seed: int) -> Path:
-        folder = folder_of(f"cold start, {shape}", seed)
-        cold = folder / "model"
-        if not is_finished(cold):
-            keys = {"output_dir": str(cold), "seed": seed}
-            # The demo's cold start trains the upper half; a model of another size has other layers.
-            keys |= (
-                {"model_name_or_path": options.model, "unfrozen_parameters": None}
-                if options.model
-                else {}
-            )
-            run_logged(
-                [
-                    "-m",
-                    "r1_recipes.sft",
-                    write_yaml(folder / "recipe.yaml", settings(COLD_START, shape, **keys)),
-                ],
-                folder,
-            )
-        return cold
 
     pages: list[str] = []
     for seed in range(1, options.seeds + 1):
@@ -198,12 +186,15 @@ def run(options: argparse.Namespace) -> str:
                 sys.stderr.write(
                     f"{name}, seed {seed}; {(time.monotonic() - started) / 60:.0f} min so far\n"
                 )
-                folder, model = folder_of(name, seed), cold_start(shape, seed)
+                folder = folder_of(name, seed)
+                start = folder_of(f"cold start, {shape}", seed)
+                model = cold_start(start, shape, seed, options.model)
                 if name in RUNS:
                     cold, model = model, folder / name  # the page calls it by its folder
                     if not is_finished(model):
                         train(name, model, cold, seed, options)
-                one = judged(model, shape, folder, options, seed) | _summary(folder, model)
+                (one,) = judged([model], shape, folder, options.problems, 1, seed)
+                one |= _summary(folder, model)
                 options.kept.keep(name, seed, one, "curve", "keys")
             scores.setdefault(name, []).append(one)
         made = (options.output / name / str(seed) / name for name in RUNS)
@@ -323,8 +314,7 @@ def size_table(scores: dict[str, list[dict[str, Any]]]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+def add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--problems", type=int, default=200, help="held-out problems")
     parser.add_argument("--steps", type=int, help="in place of the recipe's")
@@ -337,6 +327,21 @@ def main() -> None:
         help="of GRPO in every run (default %(default)s)",
     )
     parser.add_argument("--model", help="in place of the cold start's raw model")
+
+
+def held_settings(options: argparse.Namespace) -> dict[str, Any]:
+    """What runs of one folder, or one file of verdicts, must share."""
+    apart = ("seeds", "output", "verdicts")
+    held = {key: value for key, value in vars(options).items() if key not in apart}
+    held["recipes"] = [
+        yaml.safe_load(recipe.read_text(encoding="utf-8")) for recipe in (COLD_START, GRPO)
+    ]
+    return held
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    add_run_options(parser)
     parser.add_argument(
         "--verdicts",
         type=Path,
@@ -350,14 +355,7 @@ def main() -> None:
         help="everything is kept there, and not done again",
     )
     options = parser.parse_args()
-    held = {
-        key: value
-        for key, value in vars(options).items()
-        if key not in ("seeds", "output", "verdicts")
-    }
-    held["recipes"] = [
-        yaml.safe_load(recipe.read_text(encoding="utf-8")) for recipe in (COLD_START, GRPO)
-    ]
+    held = held_settings(options)
     options.kept = Verdicts(parser, options.verdicts, held, tuple(COMPARED))
     hold_settings(parser, options.output, held)
     text = run(options)

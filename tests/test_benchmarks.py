@@ -437,3 +437,16 @@ def test_peers_train_on_the_same_rows(tmp_path: Path, tiny_model: Path) -> None:
         timeout=60,
     )
     assert again.stderr == "" and again.stdout == done.stdout.split("\n\npage: ")[0] + "\n"
+
+
+def test_the_time_until_half_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(REPOSITORY / "benchmarks")
+    learning = importlib.import_module("learning")
+    assert learning.seconds_until(0.5, [0, 100, 200], [0.1, 0.4, 0.8]) == pytest.approx(125)
+    assert learning.seconds_until(0.5, [0, 100], [0.6, 0.2]) == 0
+    assert learning.seconds_until(0.5, [0, 100], [0.1, 0.4]) == float("inf")
+    slow = {"seconds": [0.0, 100.0, 200.0], "verdicts": [[0.0] * 8, [0.0] * 8, [1.0] * 8]}
+    never = {"seconds": [0.0, 100.0], "verdicts": [[0.0] * 8] * 2}
+    assert learning.ratio_interval({**slow, "seconds": [0, 50, 100]}, slow) == (0.5, 0.5, 0.5)
+    assert learning.ratio_interval(never, slow) == (float("inf"),) * 3
+    assert learning.ratio_interval(never, never)[1:] == (0.0, float("inf"))
