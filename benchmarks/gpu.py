@@ -1,16 +1,17 @@
 """GRPO on one GPU, measured: where a step's seconds go, tokens a second, peak memory, rewards, and
 accuracy on held-out rows.
 
-``python benchmarks/gpu.py --model DIR_OR_ID --train ROWS.jsonl --test ROWS.jsonl [--steps N]
-[--rows N] [--seconds N] [--output DIR] [-- --key value …]`` ``python benchmarks/gpu.py --tiny`` does
-all of it on a CPU in a minute, on a random model and invented sums; its figures mean nothing.
+``python benchmarks/gpu.py --model DIR_OR_ID --train ROWS.jsonl --test ROWS.jsonl [--recipe FILE]
+[--steps N] [--short N] [--rows N] [--seconds N] [--output DIR] [-- --key value …]`` ``python
+benchmarks/gpu.py --tiny`` does all of it on a CPU in a minute, on a random model and invented sums;
+its figures mean nothing.
 
 It first takes three steps that check the set-up: KL of the first step (0, because the model is its
 own reference), the difference between the log-probabilities of vLLM and of training, seconds and
-memory. Then it trains ``recipes/gsm8k_qwen05b.yaml`` once with Transformers' generation (a few
-steps, for the time) and once with vLLM colocated, and judges the model before and after. Where
-vLLM, or a GPU for it, is missing, Transformers trains all the steps, and the table says what was
-left out.
+memory. Then it trains the recipe (``recipes/gsm8k_qwen05b.yaml``) once with Transformers' generation
+(``--short`` steps, for the time) and once with vLLM colocated (``--steps``), and judges the model
+before and after on ``--rows``; 0 leaves that part out. Where vLLM, or a GPU for it, is missing, Transformers
+trains all the steps, and the table says what was left out.
 
 A machine may only allow short commands. ``--seconds 540`` stops this command after that time; so
 does SIGTERM. Training then saves a checkpoint, and the exit status is 75. Call it again with the
@@ -74,6 +75,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--model", help="a checkpoint of Qwen2.5-0.5B-Instruct's class")
     parser.add_argument("--train", help="GSM8K's training rows (JSONL: question, answer)")
     parser.add_argument("--test", help="held-out rows in the same schema")
+    parser.add_argument("--recipe", default=RECIPE, help="a GRPO recipe on rows of GSM8K")
+    parser.add_argument(
+        "--short", type=int, default=SHORT, help="optimizer steps with Transformers' generation"
+    )
     parser.add_argument(
         "--steps", type=int, default=120, help="optimizer steps of the run that is judged"
     )
@@ -169,7 +174,7 @@ def _measure(
             "generation with vLLM: " + ("no GPU was used" if has_vllm else "vLLM is not installed")
         )
     engines = (
-        [("Transformers", SHORT), ("vLLM, colocated", options.steps)]
+        [("Transformers", options.short), ("vLLM, colocated", options.steps)]
         if gpu and has_vllm
         else [("Transformers", options.steps)]
     )
@@ -192,14 +197,16 @@ def _measure(
         f"{gpu or platform.processor() or platform.machine()}; {versions}; revision "
         f"{revision or 'unknown'}; {time.strftime('%Y-%m-%d')}"
     ]
-    lines += [f"model {options.model}; the first {WARM_UP} steps of each run are not timed"]
+    lines += [
+        f"recipe {Path(options.recipe).stem}; model {options.model}; the first {WARM_UP} steps of each run are not timed"
+    ]
     lines += [f"left out: {what}" for what in skipped]
     if options.tiny:
         lines.append("--tiny: a random model on invented sums; the figures mean nothing")
     yield "\n".join(lines)
 
     def train(folder: str, changes: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
-        return _train(output / folder, common | changes, overrides, deadline)
+        return _train(options.recipe, output / folder, common | changes, overrides, deadline)
 
     checked = {
         "use_vllm": str(bool(gpu and has_vllm)).lower(),
@@ -222,7 +229,7 @@ def _measure(
         ["---"] * 8,
     ]
     run, history = output, []
-    for name, steps in engines:
+    for name, steps in (engine for engine in engines if engine[1]):
         run = output / name.split(",")[0].lower()
         history, peak = train(
             run.name,
@@ -232,14 +239,16 @@ def _measure(
             },
         )
         yield table([*head, [name, *_phases(history[:SHORT], run), peak]])
-    yield table(curve(history))
-    yield table(
-        _judge(options, output, run, common, overrides, deadline, vllm=bool(gpu and has_vllm))
-    )
+    if history:
+        yield table(curve(history))
+    if history and options.rows:
+        yield table(
+            _judge(options, output, run, common, overrides, deadline, vllm=bool(gpu and has_vllm))
+        )
 
 
 def _train(
-    run: Path, changes: dict[str, Any], overrides: list[str], deadline: float | None
+    recipe: str, run: Path, changes: dict[str, Any], overrides: list[str], deadline: float | None
 ) -> tuple[list[dict[str, Any]], str]:
     """The metrics of each step, and the peak of the GPU's memory in GB, ``""`` where it is not
     known. A finished run is not trained again, and one that was stopped goes on.
@@ -255,7 +264,7 @@ def _train(
     }
     measured = run.with_suffix(".json")
     if not is_finished(run):
-        words = [RECIPE, *as_words(changes), *overrides]
+        words = [recipe, *as_words(changes), *overrides]
         _run("r1_recipes.grpo", words, run.parent / "log.txt", measured, deadline)
     try:
         peak = json.loads(measured.read_text(encoding="utf-8"))
@@ -411,7 +420,7 @@ def _judge(
     if not is_judged(results, run):
         _run(
             "r1_recipes.evaluate",
-            [RECIPE, *models, *as_words(changes), *overrides],
+            [options.recipe, *models, *as_words(changes), *overrides],
             output / "log.txt",
             output / "judge.json",
             deadline,

@@ -55,11 +55,11 @@ def main() -> None:
         runpy.run_module(available[name][0], run_name="__main__", alter_sys=True)
         return
     with console.reported_errors():
-        if name == "recipes":
-            console.say(_recipes(*map(Path, words[:1])))
-        elif name == "--version":
+        if name == "--version":
             console.say(f"r1-recipes {r1_recipes.__version__}")
-        elif name in ("-h", "--help"):
+        elif name == "recipes" and "--help" not in words:
+            console.say(_recipes(*map(Path, words[:1])))
+        elif name in ("-h", "--help", "recipes"):
             console.say(_usage())
         else:
             names = [*available, "recipes"]
@@ -102,7 +102,7 @@ def _usage() -> str:
 
 
 def _recipes(name: Path | None = None) -> str:
-    if name is not None:
+    if name:
         read_yaml(name)  # raises if there is none
         return find_yaml(name).read_text(encoding="utf-8").rstrip("\n")
     files = {

@@ -67,13 +67,13 @@ def start_child(command: list[str], **options: Any) -> subprocess.Popen:
 
 
 def destroy_process_group_at_exit() -> None:
-    """Destroy the process group at exit. An open group can crash the interpreter."""
-    if world_size() > 1:
-        import torch.distributed
+    """Destroy the process group at exit. An open group can crash the interpreter.
 
-        atexit.register(
-            lambda: torch.distributed.is_initialized() and torch.distributed.destroy_process_group()
-        )
+    A single process has one, too, if vLLM is in it.
+    """
+    from torch import distributed
+
+    atexit.register(lambda: distributed.is_initialized() and distributed.destroy_process_group())
 
 
 def wait() -> None:

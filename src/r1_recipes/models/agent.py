@@ -6,20 +6,19 @@ from typing import Any
 from r1_recipes.common import extras
 from r1_recipes.recipe import Recipe
 
+# Tools, and a factory of each environment by its name in the column ``environment``; ``None``
+# stands for all rows.
+Agent = tuple[list[Callable], dict[str | None, Callable]]
 
-def agent(
-    recipe: Recipe, tokenizer: Any | None, strict: bool = False
-) -> tuple[list[Callable], dict[str | None, Callable]]:
+
+def agent(recipe: Recipe, tokenizer: Any | None, strict: bool = False) -> Agent:
     """Return the recipe's tools and environments.
 
-    The environments are keyed by their name in the column ``environment``; ``None`` stands for all
-    rows. ``tokenizer`` is ``None`` if a server has the chat template. With ``strict``, a failing
+    ``tokenizer`` is ``None`` if a server has the chat template. With ``strict``, a failing
     ``reset`` or ``get_reward`` raises, as in a smoke run.
     """
     if recipe.script.tools or recipe.script.environment:
-        built: tuple[list[Callable], dict[str | None, Callable]] = extras.needed(
-            "agents", "tools"
-        ).agent(recipe, tokenizer, strict)
+        built: Agent = extras.needed("agents", "tools").agent(recipe, tokenizer, strict)
         if any(built):
             return built
     # A response template of an earlier run would make TRL count the prefill as the model's text.

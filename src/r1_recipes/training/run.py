@@ -35,7 +35,7 @@ _TRAINING_KEYS = {
     key
     for key, (_, subject) in CLASSES.items()
     if subject in ("rate and length", "loss", "saving and logs", "batch")
-}
+} - {"reward_weights"}  # without them, typed reward_funcs would not fit the recipe's weights
 # Called with the keyword arguments that all TRL trainers take.
 BuildTrainer = Callable[
     [Recipe, ResponseFormat, "PreTrainedTokenizerBase", dict[str, Any]], "Trainer"

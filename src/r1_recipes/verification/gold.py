@@ -38,7 +38,7 @@ from r1_recipes.verification.words import (
 MAX_GOLD_WORDS = 12
 _PLAIN = re.compile(r"-?(?:\d{1,99}|[1-9]\d{0,2}(?:,\d{3}){1,33})(?:\.\d{1,99})?", re.ASCII)
 # math-verify reads these as products of letters: an angle, a derivative, vectors, matrices, a
-# permutation.
+# permutation, a square of a chessboard or another label (e4, B12).
 _ONLY_TEXT = re.compile(
     r"\\(?:angle|triangle)\s*[A-Z]{2,}\s*\Z|\\nabla|\\(?:mathbf|boldsymbol|"
     r"bm)\s*\{\w\}\s*\\(?:times|cdot)|"
@@ -47,7 +47,8 @@ _ONLY_TEXT = re.compile(
     r"(?<![A-Za-z])([A-Z])([A-Z])(?![A-Za-z])[-+ ]+\2\1(?![A-Za-z])|\\partial|"
     r"\\frac\s*\{\s*d\s*\w*\s*\}|\\vec|\\overrightarrow|"
     r"[A-Z]\s*\^\s*\{?(?:-1|T|\\top)\}?\s*[A-Z]|"
-    r"(?<![A-Za-z])[A-Z]{2,}\s*\^\s*\{?-1|\A\(\d(?: \d)+\)\Z"
+    r"(?<![A-Za-z])[A-Z]{2,}\s*\^\s*\{?-1|\A\(\d(?: \d)+\)\Z|"
+    r"\A\s*\(?(?!ln|lg|pi)[A-Za-z]{1,2}\s*\d+(?:[A-Za-z]\d*)*\)?\s*\Z"
 )
 # A function in letters, of which math-verify would read the argument: \text{diag}(1,2,3).
 _FUNCTION = re.compile(

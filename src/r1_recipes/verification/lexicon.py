@@ -38,7 +38,8 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
     (
         Refusal.HEDGE,
         r"not no(?!\.) never non none cannot without wrong incorrect false untrue except "
-        r"excluding excluded exclude besides but instead "
+        r"excluding excluded exclude besides but instead barring omit(?:ted|ting) punctured "
+        r"deleted deleting (?:any|every|no)(?:thing|where)\ssave "
         r"nicht kein\w* weder ohne falsch pas sauf ni sans faux não falso incorrecto nie "
         r"niet inte ikke değil не không "
         r"tranne behalve minder\sdan meer\sdan bukan kaum "
@@ -55,7 +56,7 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
         r"mistake fails? extraneous reject(?:ed|s)? discard\w* disregard\w* eliminated invalid "
         r"inadmissible oops mistaken disprov\w* contradict\w* violat\w* counter-?examples? trap "
         r"(?<!no\s)doubt\w* "
-        r"misses (?:under|over)estimates? flawed forgetting "
+        r"spurious refuted unsatisfying misses (?:under|over)estimates? flawed forgetting "
         r"too\s(?:big|small|large|high|low|much|many|little|few) vielleicht "
         r"wohl peut-être quizás tal\svez talvez forse",
         "可能|也许",
@@ -71,7 +72,8 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
     (
         Refusal.CHANGED,
         r"(?:less|more|greater|fewer|higher|lower|larger|smaller)\sthan (?<!\\)over under "
-        r"above below beneath beyond exceed\w* between "
+        r"above below beneath beyond exceed\w* between surpass\w* bounded\sby dominated "
+        r"majori[sz]ed (?:on|up|down)wards? "
         r"outside less(?=\s+\d) "
         r"at\s(?:least|most) almost nearly short\sof far\sfrom off\sby asymptotically "
         r"(?<!add\s)(?<!adds\s)(?<!adding\s)up\sto(?=\s+[\d\\]) "
@@ -98,7 +100,8 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
         Refusal.CHANGED,
         r"squares?(?=\s(?:of|roots?)\b) squared cubed cubes?(?=\s(?:of|roots?)\b) (?:square|"
         r"cube|third|fourth|nth)[\s-]?roots? roots?\sof "
-        r"factorial reciprocal inverse opposite negation complement plus divided multiplied "
+        r"\w*factorial tetrat\w* (?<!\\)(?:di)?(?:gamma|zeta)(?=\s+\d) "
+        r"reciprocal inverse opposite negation complement plus divided multiplied "
         r"modulo minus negative negativ neg subtract "
         r"less\sone "
         r"half halves twice thrice doubl(?:ed?|ing) tripl(?:ed?|ing) treble quadrupl(?:ed?|"
@@ -114,6 +117,7 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
         r"recurring repeat(?:ed|ing) periodic inverted negated transposed swapped "
         r"(?:in\s)?(?:duodecimal|ternary|quaternary|quinary) percentiles? "
         r"(?:per\s)?mille promille permil gross couples? pairs\sof (?<=\d\s)score "
+        r"milh(?:ão|ões) Mio Mrd triệu nghìn tỷ тысяч\w* миллион\w* "
         r"dozens? tens hundreds? thousands? \w*illi?on\w* lakhs? crores? googol myriad [bm]n "
         r"of\s(?:one|an?|1)\s(?:percent|per\scent|%) odds permille per\sthousand basis\spoints ppm "
         r"octal hex(?:adecimal)? binary successor predecessor digit\ssum "

@@ -178,6 +178,11 @@ def test_next_leaves_out_overrides_that_only_training_reads() -> None:
     assert _without_training_keys(["--max_steps=3", "a.yaml"]) == ["a.yaml"]
 
 
+def test_next_keeps_the_weights_that_fit_typed_rewards() -> None:
+    argv = ["a.yaml", "--reward_funcs", "accuracy", "--reward_weights", "1.0"]
+    assert _without_training_keys(argv) == argv
+
+
 def sized(length: int | None, **keys: Any) -> SimpleNamespace:
     training = {
         "use_vllm": True,

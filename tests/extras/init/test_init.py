@@ -656,6 +656,30 @@ def test_answers_alone_lead_to_no_circle(folder: Path, capsys: pytest.CaptureFix
     assert "run --cpu --method sft first" in found(capsys, "sums.csv", "--cpu")[0]
 
 
+def test_after_sft_the_printed_command_writes_a_recipe_of_the_same_kind(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A command without ``--cpu`` and the columns wrote one for a GPU, or was refused."""
+    Path("sums.csv").write_text(lines("Frage,weg,Antwort", "@+1?,@+1=@,@"), encoding="utf-8")
+    typed = "--question Frage --answer Antwort --reasoning weg --cpu --output of".split()
+    said, _ = found(capsys, "sums.csv", "--method", "sft", *typed)
+    (command,) = (line for line in said.splitlines() if "r1-recipes init" in line)
+    program, name, *words = shlex.split(command)
+    assert (program, name, words[-1]) == ("r1-recipes", "init", "outputs/sums_sft")
+    said, recipe = found(capsys, *words)
+    assert (recipe["use_cpu"], recipe["model_name_or_path"]) == (True, "outputs/sums_sft")
+    assert "--method sft" not in said
+
+
+def test_conversations_have_no_worked_solution(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    Path("chats.jsonl").write_text(f"{json.dumps({'messages': turns})}\n" * 3, encoding="utf-8")
+    said, _ = found(capsys, "chats.jsonl")
+    assert "worked solution" not in said and "decimal comma" not in said
+
+
 def test_held_out_rows_with_training_questions_are_counted(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

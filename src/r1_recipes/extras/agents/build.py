@@ -20,6 +20,7 @@ from r1_recipes.extras.agents.registry import (  # noqa: F401 (used by the core)
     schemas,
     without_reward,
 )
+from r1_recipes.models.agent import Agent
 from r1_recipes.models.tokenizer import generation_prompt, train_template
 from r1_recipes.recipe import Recipe
 
@@ -29,9 +30,7 @@ _TEMPLATE = (
 )
 
 
-def agent(
-    recipe: Recipe, tokenizer: Any | None, strict: bool = False
-) -> tuple[list[Callable], dict[str | None, Callable]]:
+def agent(recipe: Recipe, tokenizer: Any | None, strict: bool = False) -> Agent:
     """Return the recipe's tools, and its environments by the column ``environment``.
 
     Args:

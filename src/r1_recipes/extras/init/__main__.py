@@ -4,8 +4,8 @@ Nothing is overwritten.
 """
 
 import argparse
-import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -70,7 +70,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         parser.add_argument(
             f"--{role}",
             metavar="COLUMN",
-            type=utf8,
             help=f"the column of the {role}, if init does not find it by its name",
         )
     methods = "default: grpo if a rule can score the answers, else sft"
@@ -83,13 +82,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--model", help=f"id or folder; default: {_GPU_MODEL}, --cpu: {_CPU_MODEL}")
     where = "folder for the files; default: the working directory"
     parser.add_argument("--output", type=Path, default=Path(), help=where)
+    words = sys.argv[1:] if argv is None else argv
     with console.reported_errors():
-        console.say(write(parser.parse_args(argv)))
-
-
-def utf8(typed: str) -> str:
-    """Return a name as it was typed. With the locale C, Python does not decode it as UTF-8."""
-    return os.fsencode(typed).decode("utf-8", "replace")
+        console.say(write(parser.parse_args(words, argparse.Namespace(words=words))))
 
 
 def write(options: argparse.Namespace) -> str:
@@ -134,8 +129,8 @@ def write(options: argparse.Namespace) -> str:
     printed = [f"{title:<10}{line}" for title, line in lines.items() if line]
     commands = next_commands(method, settings, [*files])
     if method == "sft" and reward and "mapper_config" not in settings:
-        trained = settings["output_dir"]
-        commands.append(f"# then run init again with --method grpo --model {trained}")
+        typed = " ".join(map(console.typed, options.words)).replace(" --method sft", "")
+        commands.append(f"r1-recipes init {typed} --method grpo --model {settings['output_dir']}")
     return "\n".join([*printed, "next", *(f"  {command}" for command in commands)])
 
 
@@ -289,7 +284,8 @@ def choose_reward(fields: list[Row]) -> Reasoned:
     locale = {"number_locale": "de"} if commas > points else {}
     kinds = Counter(answer_kind(text, locale.get("number_locale", "en")) for text in solutions)
     shown = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
-    answers = f"{shown}, such as {min(solutions, key=len)!r:.60}; {commas} have a decimal comma"
+    answers = f"{shown}, such as {min(solutions, key=len)!r:.60}"
+    answers += f"; {commas} have a decimal comma" * bool(commas)
     for name, rule in _WORDS["rewards"].items():
         if sum(kinds[kind] for kind in rule["kinds"]) > rule["share"] * len(solutions):
             return {"reward_funcs": [name], **locale}, f"{answers}. {rule['why']}"
@@ -345,7 +341,7 @@ def choose_method(
     if not reward and not any(row.get("solution") for row in fields):
         raise ValueError("grpo needs reference answers, got conversations. Fix: --method sft")
     why = "a rule can score the answers"
-    if worked:
+    if worked and not options.model:
         why += "; to train on the worked solutions first, use --method sft"
     elif options.cpu and not options.model:
         why += "; the small model does not know the format yet, so run --cpu --method sft first"
@@ -363,7 +359,8 @@ def choose_method(
 def sft_settings(columns: Settings, worked: bool, *, cpu: bool, judged: bool) -> Reasoned:
     """Return the settings that choose the target of SFT, and the reason for them."""
     if worked:
-        return {}, "the target is the worked solution"
+        target = "worked solution" if "solution_column" in columns else "answer of the assistant"
+        return {}, f"the target is the {target}"
     if cpu and judged:
         # A small model must learn the format before GRPO can find an answer.
         return {"reasoning_column": columns["solution_column"]}, _WORDS["no_solutions"]

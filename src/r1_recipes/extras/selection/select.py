@@ -162,6 +162,9 @@ def has_code(text: str) -> bool:
     return any(language.lower().strip("{}.") not in _NOT_CODE for language in opening)
 
 
+_Chunk = list[tuple[Record, list[Candidate]]]  # questions, each with its completions
+
+
 class Selection:
     """Yields the candidates and dataset rows of each record, in order.
 
@@ -193,10 +196,10 @@ class Selection:
         self._overlap = Decontaminator(rules.decontaminate, hub) if rules.decontaminate else None
         self.report = YieldReport()
 
-    def __iter__(self) -> Iterator[tuple[list[Candidate], list[dict[str, Any]]]]:
+    def __iter__(self) -> Iterator[tuple[list[Candidate], list[Record]]]:
         from tqdm.auto import tqdm
 
-        chunk: list[tuple[Record, list[Candidate]]] = []
+        chunk: _Chunk = []
         for record in tqdm(self._records, desc="selecting", unit="prompt"):
             chunk.append(
                 (
@@ -212,9 +215,7 @@ class Selection:
                 chunk = []
         yield from self._take(chunk)
 
-    def _take(
-        self, chunk: list[tuple[Record, list[Candidate]]]
-    ) -> Iterator[tuple[list[Candidate], list[dict[str, Any]]]]:
+    def _take(self, chunk: _Chunk) -> Iterator[tuple[list[Candidate], list[Record]]]:
         sound = [
             (record, candidate)
             for record, group in chunk
