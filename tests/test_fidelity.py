@@ -12,6 +12,7 @@ from benchmarks.originals import DATA, place, states
 from r1_recipes.recipe.load import load_recipe
 from r1_recipes.recipe.types import namespace_value
 from r1_recipes.recipe.values import to_builtin
+from r1_recipes.rewards import REWARDS
 from tests.conftest import RECIPES, REPOSITORY, method_of
 
 INDEX = (REPOSITORY / "docs" / "fidelity.md").read_text(encoding="utf-8")
@@ -211,3 +212,28 @@ def test_every_row_says_where_theirs_stands(name):
             assert (
                 verdict == "not said" or theirs.startswith(("no", "-")) or REFERENCE.search(theirs)
             ), f"{setting}: {theirs}"
+
+
+def test_the_page_of_coverage_names_only_what_exists():
+    """Each thing that a tutorial names has a recipe, a reward, a key or a page, or a reason."""
+    texts = [path.read_text(encoding="utf-8") for path in NAMES.values()]
+    known = {"metrics.jsonl", "evaluate --ask", "HF_ENDPOINT", "trl dpo", *REWARDS}
+    known |= {key for text in texts for key in yaml.safe_load(text)}
+    rows = re.findall(r"^\| (?!what|---)(.*) \| (.*) \|$", PAGES["coverage"], re.MULTILINE)
+    linked = re.findall(r"\[([\w/]+)\]\(\.\./\.\./recipes/\1\.yaml\)", PAGES["coverage"])
+    assert len(rows) > 40 and set(linked) <= set(NAMES)
+    for named, here in rows:
+        names = [name.partition(":")[0] for name in re.findall(r"`([^`]+)`", here)]
+        assert named and (names or "](" in here or here.startswith("not here: ")), named
+        for name in names:
+            assert name in known, name
+
+
+def test_every_reward_of_the_card_is_used_by_a_recipe():
+    card = "accuracy format tag_count reasoning_steps cosine length repetition_penalty"
+    used = {
+        name
+        for path in NAMES.values()
+        for name in yaml.safe_load(path.read_text(encoding="utf-8")).get("reward_funcs") or []
+    }
+    assert {*card.split(), "language_consistency"} <= used

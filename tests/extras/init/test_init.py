@@ -661,7 +661,17 @@ def test_after_sft_the_printed_command_writes_a_recipe_of_the_same_kind(
 ) -> None:
     """A command without ``--cpu`` and the columns wrote one for a GPU, or was refused."""
     Path("sums.csv").write_text(lines("Frage,weg,Antwort", "@+1?,@+1=@,@"), encoding="utf-8")
-    typed = "--question Frage --answer Antwort --reasoning weg --cpu --output of".split()
+    typed = [
+        "--question",
+        "Frage",
+        "--answer",
+        "Antwort",
+        "--reasoning",
+        "weg",
+        "--cpu",
+        "--output",
+        "of",
+    ]
     said, _ = found(capsys, "sums.csv", "--method", "sft", *typed)
     (command,) = (line for line in said.splitlines() if "r1-recipes init" in line)
     program, name, *words = shlex.split(command)

@@ -76,6 +76,7 @@ REASONS = (
 
 _RANK = {True: 0, None: 1, False: 2}
 Record = dict[str, Any]
+_Chunk = list[tuple[Record, list["Candidate"]]]  # questions, each with its completions
 
 
 @dataclass
@@ -160,9 +161,6 @@ def has_code(text: str) -> bool:
     """Return whether a text has a fenced block of code. Formulas and text do not count."""
     opening = _FENCE.findall(text)[::2]
     return any(language.lower().strip("{}.") not in _NOT_CODE for language in opening)
-
-
-_Chunk = list[tuple[Record, list[Candidate]]]  # questions, each with its completions
 
 
 class Selection:
