@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -184,7 +185,8 @@ def run(model: str, pairs: int, steps: int) -> dict[str, Any]:
         for kind in list(runs)[:: -1 if pair % 2 else 1]:  # who goes first pays for a cold disk
             runs[kind].append(run_once(kind, model, steps))
     medians = {
-        kind: [statistics.median(each["step_seconds"]) for each in done]
+        # With one step, only the time to the first is known.
+        kind: [statistics.median(each["step_seconds"] or [math.nan]) for each in done]
         for kind, done in runs.items()
     }
     first = {kind: [each["first_step_seconds"] for each in done] for kind, done in runs.items()}
