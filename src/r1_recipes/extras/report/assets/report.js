@@ -81,19 +81,22 @@
     if (there.length) wanted.push({ group, title, parts: there, ...options });
   }
   const titled = (key, values) => () => t(key, values);
-  chart("rewards", titled("m:reward"), [["reward"]]);
+  // With dynamic sampling, `reward` is of the groups that are trained on; the policy's mean is that of all that was sampled.
+  chart("rewards", titled("m:reward"), [["reward", "trained"], ["sampling/reward", "sampled", "dashed"]]);
   for (const key of keys) {
     const match = /^rewards\/(.+)\/mean$/.exec(key);
     if (match) chart("rewards", titled("m:one_reward", { name: match[1] }), [[key]]);
   }
   chart("signal", titled("m:frac_reward_zero_std"), [["frac_reward_zero_std"]], { share: true });
   chart("signal", titled("m:reward_std"), [["reward_std"]], { zero: true });
+  chart("signal", titled("m:filtered"), [["sampling/filtered"]], { share: true });
   chart("completions", titled("m:length"), [["completions/mean_length", "mean"], ["completions/mean_terminated_length", "terminated", "dashed"]]);
   chart("completions", titled("m:clipped"), [["completions/clipped_ratio"]], { share: true });
   chart("completions", titled("m:calls"), [["tools/call_frequency"]], { zero: true });
   chart("completions", titled("m:failures"), [["tools/failure_frequency"]], { share: true });
   chart("policy", titled("m:entropy"), [["entropy"]], { zero: true });
   chart("policy", titled("m:kl"), [["kl"]]);
+  chart("policy", titled("m:gap"), [["sampling/sampling_logp_difference/mean"]], { zero: true });
   chart("policy", titled("m:clip"), [["clip_ratio/region_mean", "region"], ["clip_ratio/low_mean", "low", "dashed"], ["clip_ratio/high_mean", "high", "dotted"]], { zero: true });
   chart("optimisation", titled("m:loss"), [["loss"]]);
   chart("optimisation", titled("m:grad_norm"), [["grad_norm"]], { zero: true });
