@@ -72,7 +72,7 @@ def rounds_to(gold: Fraction, answer: Fraction, typed: bool = True, is_end: bool
     fewer may agree by accident. In this case the reference answer may also be cut off instead of
     rounded.
     """
-    places = max(_order(gold.denominator, 2), _order(gold.denominator, 5))
+    places = _places(gold)
     unit = Fraction(1, 10**places)
     gap = abs(gold - answer)
     if rounds_constant(gold):
@@ -86,11 +86,15 @@ def rounds_to(gold: Fraction, answer: Fraction, typed: bool = True, is_end: bool
 
 def rounds_constant(gold: Fraction) -> bool:
     """Return whether a decimal is a rounding of pi or e to two places or more."""
-    places = max(_order(gold.denominator, 2), _order(gold.denominator, 5))
+    places = _places(gold)
     return places > 1 and any(
         2 * abs(gold - Fraction(constant)) <= Fraction(1, 10**places)
         for constant in (math.pi, math.e)
     )
+
+
+def _places(decimal: Fraction) -> int:
+    return max(_order(decimal.denominator, 2), _order(decimal.denominator, 5))
 
 
 def _order(number: int, prime: int) -> int:

@@ -26,6 +26,7 @@ MODELS = {
     "Qwen/Qwen2.5-Math-7B": (7616, 28, 4, 128, 4096),
     "Qwen/Qwen2-7B": (7616, 28, 4, 128, 32768),
     "Qwen/Qwen2-VL-2B": (2209, 28, 2, 128, 32768),
+    "Qwen/Qwen3-0.6B": (596, 28, 8, 128, 32768),
     "Qwen/Qwen3-1.7B": (1721, 28, 8, 128, 40960),
     "Qwen/Qwen3-4B": (4022, 36, 8, 128, 40960),
     "Qwen/Qwen3-8B": (8191, 36, 8, 128, 40960),
@@ -33,6 +34,7 @@ MODELS = {
     "HuggingFaceTB/SmolLM2-1.7B": (1711, 24, 32, 64, 8192),
     "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B": (1777, 28, 2, 128, 131072),
     "deepseek-ai/DeepSeek-R1-Distill-Llama-8B": (8030, 32, 8, 128, 131072),
+    "deepseek-ai/deepseek-math-7b-instruct": (6910, 30, 32, 128, 4096),
     "meta-llama/Llama-3.1-8B": (8030, 32, 8, 128, 131072),
 }
 # GiB that CUDA reports for a GPU of so many GB: a T4, an RTX 3090, an A100, an L40S, an H100.

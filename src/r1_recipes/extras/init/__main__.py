@@ -1,9 +1,7 @@
-"""``r1-recipes init my_data.csv``: Write a recipe for your rows and a test of its reward.
-
-Nothing is overwritten.
-"""
+"""``r1-recipes init my_data.csv``: Write a recipe for your rows and a test of its reward."""
 
 import argparse
+import os
 import re
 import sys
 from collections import Counter
@@ -19,7 +17,7 @@ from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.common.files import SHIPPED
 from r1_recipes.data import get_mapper
 from r1_recipes.data.sources import load_rows
-from r1_recipes.extras.preflight.findings import evenly_spaced, join_names
+from r1_recipes.extras.preflight.findings import join_names, sampled
 from r1_recipes.rewards.call import conflicting_solutions, right_answer
 from r1_recipes.verification.gold import read_gold
 from r1_recipes.verification.lexicon import chosen
@@ -53,12 +51,10 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
 
 
-def _represent_list(dumper: yaml.SafeDumper, items: list) -> yaml.Node:
-    return dumper.represent_sequence("tag:yaml.org,2002:seq", items, flow_style=True)
-
-
 _Dumper.add_representer(str, _represent_text)
-_Dumper.add_representer(list, _represent_list)
+_Dumper.add_representer(
+    list, lambda dumper, items: dumper.represent_sequence("tag:yaml.org,2002:seq", items, True)
+)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -70,6 +66,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         parser.add_argument(
             f"--{role}",
             metavar="COLUMN",
+            type=utf8,
             help=f"the column of the {role}, if init does not find it by its name",
         )
     methods = "default: grpo if a rule can score the answers, else sft"
@@ -82,9 +79,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--model", help=f"id or folder; default: {_GPU_MODEL}, --cpu: {_CPU_MODEL}")
     where = "folder for the files; default: the working directory"
     parser.add_argument("--output", type=Path, default=Path(), help=where)
-    words = sys.argv[1:] if argv is None else argv
+    words = argv or sys.argv[1:]
     with console.reported_errors():
         console.say(write(parser.parse_args(words, argparse.Namespace(words=words))))
+
+
+def utf8(typed: str) -> str:
+    """Return a name as it was typed. With the locale C, Python does not decode it as UTF-8."""
+    return os.fsencode(typed).decode("utf-8", "replace")
 
 
 def write(options: argparse.Namespace) -> str:
@@ -275,7 +277,7 @@ def named_column(role: str, columns: list[str]) -> str | None:
 
 def choose_reward(fields: list[Row]) -> Reasoned:
     """Return the settings of a reward that can score the answers (or none), and the reason."""
-    sample = [fields[index] for index in evenly_spaced(len(fields), _SAMPLED_ROWS)]
+    sample = sampled(fields, _SAMPLED_ROWS)
     solutions = [text for row in sample if (text := right_answer(row.get("solution")))]
     if not solutions:
         return {}, "messages of conversations, without a reference answer"

@@ -16,9 +16,9 @@ from r1_recipes.extras.preflight.findings import (
     OK,
     WARNING,
     Report,
-    evenly_spaced,
     graded,
     join_names,
+    sampled,
 )
 from r1_recipes.metrics.run import reward_functions
 from r1_recipes.models.tokenizer import check_targets
@@ -98,7 +98,7 @@ def check_prompt(report: Report, recipe: Recipe, fmt: ResponseFormat, rows: Data
         )
         return
     sft, expected = recipe.method == "sft", list(fmt.marks)
-    sample = [rows[index] for index in evenly_spaced(len(rows), _SAMPLE)]
+    sample = sampled(rows, _SAMPLE)
     if sft:  # Unchanged conversations need not be in the format.
         expected = [
             group
@@ -201,7 +201,7 @@ def check_rewards(report: Report, fmt: ResponseFormat, rewards: Rewards, rows: D
     """Check the scores of each reward, and of their sum, for completions written by hand."""
     from pandas import DataFrame
 
-    sample = [rows[index] for index in evenly_spaced(len(rows), _SAMPLE)]
+    sample = sampled(rows, _SAMPLE)
     cases = _written_cases(report, fmt, sample, bool(rewards.functions))
     if not cases:
         return

@@ -95,6 +95,11 @@ def evenly_spaced(total: int, count: int) -> list[int]:
     return [index * total // count for index in range(count)]
 
 
+def sampled(rows: Any, count: int) -> list:
+    """Return at most ``count`` rows, evenly spaced from the first on."""
+    return [rows[index] for index in evenly_spaced(len(rows), count)]
+
+
 def join_names(values: Sequence[Any], limit: int = 10) -> str:
     """Return ``1, 2, 3``, or the first few values and the number of others."""
     shown = ", ".join(map(str, values[:limit]))
