@@ -38,8 +38,8 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
     (
         Refusal.HEDGE,
         r"not no(?!\.) never non none cannot without wrong incorrect false untrue except "
-        r"excluding excluded exclude besides but instead barring omit(?:ted|ting) punctured "
-        r"deleted deleting (?:any|every|no)(?:thing|where)\ssave "
+        r"excluding excluded exclude besides but instead barring "
+        r"(?:any|every|no)(?:thing|where)\ssave "
         r"nicht kein\w* weder ohne falsch pas sauf ni sans faux não falso incorrecto nie "
         r"niet inte ikke değil не không "
         r"tranne behalve minder\sdan meer\sdan bukan kaum "
@@ -72,8 +72,8 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
     (
         Refusal.CHANGED,
         r"(?:less|more|greater|fewer|higher|lower|larger|smaller)\sthan (?<!\\)over under "
-        r"above below beneath beyond exceed\w* between surpass\w* bounded\sby dominated "
-        r"majori[sz]ed (?:on|up|down)wards? "
+        r"above below beneath beyond exceed\w* between bounded\sby dominated\sby "
+        r"majori[sz]ed\sby onwards? (?:and|or)\s(?:up|down)wards? "
         r"outside less(?=\s+\d) "
         r"at\s(?:least|most) almost nearly short\sof far\sfrom off\sby asymptotically "
         r"(?<!add\s)(?<!adds\s)(?<!adding\s)up\sto(?=\s+[\d\\]) "
