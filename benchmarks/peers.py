@@ -46,6 +46,9 @@ FORMATS = {
     "tags": {"response_format": "think_answer", "system_prompt": "Use <think> then <answer>."},
     "box": {"response_format": "think_boxed", "system_prompt": "Use <think> then \\boxed{}."},
 }
+# Sums of other lengths, and so answers of other lengths, for learning.py.
+MIXED_TASK = {"min_terms": 2, "max_terms": 6}
+MIXED_COMPLETION = 96
 THEIRS = ["accuracy_reward", "think_format_reward"]  # of TRL's command
 # The format of each run, and what it changes. open-r1's rewards are those of its demo's recipe by
 # their names here: its verdicts are ours.
@@ -64,8 +67,13 @@ OWN = ("task_config", "mapper", "response_format", "system_prompt", "unfrozen_pa
 
 
 def settings(recipe: Path, shape: str, **changes: Any) -> dict[str, Any]:
-    """A recipe's keys with those of a format."""
-    return {**yaml.safe_load(recipe.read_text(encoding="utf-8")), **FORMATS[shape], **changes}
+    """A recipe's keys with those of a format. "mixed" before it means sums of mixed lengths."""
+    keys = yaml.safe_load(recipe.read_text(encoding="utf-8"))
+    if shape.startswith("mixed "):
+        keys["task_config"] |= MIXED_TASK
+        if recipe == GRPO:
+            keys["max_completion_length"] = MIXED_COMPLETION
+    return {**keys, **FORMATS[shape.removeprefix("mixed ")], **changes}
 
 
 def write_yaml(path: Path, keys: dict[str, Any]) -> str:

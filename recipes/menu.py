@@ -15,31 +15,17 @@ from typing import Any
 
 import yaml
 
+from r1_recipes.extras.catalog.header import hardware_of, header_of
+
 FOLDER = Path(__file__).parent
 PAGES = {"README.md": "Menu", "README.zh.md": "菜单"}
 ROW = re.compile(r"^\| \[[^\]]+\]\(([\w/]+\.yaml)\) \|(?:[^|\n]*\|){8}$", re.MULTILINE)
-COUNTS = {"one": "1", "two": "2"}
 CHINESE = [
     (r"(\d+) CPU cores", r"\1 个 CPU 核"),
     (r"(\d+) minutes", r"\1 分钟"),
     (r"(\d+) hours? on (\d+) (\w+), reported", r"\2 张 \3 上 \1 小时（对方公布）"),
     (r"not reported", "未公布"),
 ]
-
-
-def header_of(path: Path) -> dict[str, str]:
-    """Return the fields of a recipe's header, each as one line."""
-    fields: dict[str, str] = {}
-    key = None
-    for line in path.read_text(encoding="utf-8").split("\n\n")[0].splitlines()[1:]:
-        if field := re.match(r"# (\w+): *(.*)", line):
-            key = field[1]
-            fields[key] = field[2]
-        elif key and line.strip("# "):
-            fields[key] += " " + line.strip("# ")
-        else:
-            key = None
-    return fields
 
 
 RECIPES = {
@@ -77,12 +63,7 @@ def row_of(name: str, field: str) -> str:
     """Return a recipe's row; ``field`` is the header's, and so the language."""
     header, settings = header_of(RECIPES[name]), SETTINGS[name]
     what, follows, expected = (cell.strip() for cell in header[field].split(" | "))
-    count, unit, memory = re.search(
-        r"\b(one|two|\d+) (GPU|CPU " r"core)s?(?: with (\d+) GB)?", header["Hardware"]
-    ).groups()
-    hardware = f"{COUNTS.get(count, count)} " + (
-        "CPU cores" if unit == "CPU core" else f"x {memory} GB"
-    )
+    hardware = hardware_of(header)
     minutes = re.search(r"about (\d+ minutes)", header["Hardware"])
     time = (
         header["Time"].partition(";")[0]

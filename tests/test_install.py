@@ -240,10 +240,10 @@ def clone(tmp_path):
     python.write_text('#!/bin/sh\necho "$@" >>calls\n', encoding="utf-8")
     python.chmod(0o755)
 
-    def make(*words: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+    def make(*words: str, **env: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
         calls = tmp_path / "calls"
         calls.write_text("", encoding="utf-8")
-        done = run("make", *words, folder=tmp_path, MAKEFLAGS="", MAKELEVEL="")
+        done = run("make", *words, folder=tmp_path, MAKEFLAGS="", MAKELEVEL="", **env)
         return done, re.findall(r"-e (\S+)", calls.read_text(encoding="utf-8"))
 
     return make
@@ -281,6 +281,51 @@ def test_the_demo_installs_its_extra_alone_and_a_wrong_one_is_named(clone):
         and installed == []
         and "EXTRAS: vlm is no extra of pyproject.toml" in done.stderr
     )
+
+
+CPU_BUILD = "--extra-index-url https://download.pytorch.org/whl/cpu torch=="
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+@pytest.mark.parametrize(
+    ("gpu", "words", "cpu_builds"),
+    [
+        (False, ["demo"], 1),
+        (False, ["install"], 2),
+        (True, ["demo"], 0),
+        (True, ["install"], 0),
+        (False, ["install", "EXTRAS=vllm"], 0),
+        (False, ["install", "EXTRAS=demo,dev,vllm"], 0),
+        (False, ["install", "TORCH_INDEX="], 0),
+    ],
+)
+def test_without_a_gpu_make_takes_the_cpu_build_of_torch(clone, tmp_path, gpu, words, cpu_builds):
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    smi = tools / "nvidia-smi"
+    smi.write_text(f"#!/bin/sh\nexit {0 if gpu else 9}\n", encoding="utf-8")
+    smi.chmod(0o755)
+    # On a machine with a GPU its device files would be seen, whatever nvidia-smi says.
+    if not gpu and list(Path("/dev").glob("nvidia[0-9]*")):
+        pytest.skip("this machine has an NVIDIA GPU")
+    done, installed = clone(*words, PATH=f"{tools}:{os.environ['PATH']}")
+    calls = (tmp_path / "calls").read_text(encoding="utf-8")
+    assert done.returncode == 0 and installed, done.stderr
+    assert calls.count(CPU_BUILD) == cpu_builds
+    assert ("TORCH_INDEX=" in done.stdout) == (cpu_builds > 0)
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_vllm_replaces_a_cpu_build_of_torch_and_a_later_install_keeps_that(clone, tmp_path):
+    python = tmp_path / ".venv" / "bin" / "python"
+    shows = '\ncase "$*" in *"pip show torch"*) echo "Version: 2.13.0+cpu" ;; esac\n'
+    python.write_text(python.read_text(encoding="utf-8") + shows, encoding="utf-8")
+    clone("install", "EXTRAS=vllm")
+    calls = tmp_path / "calls"
+    assert "uninstall -y torch" in calls.read_text(encoding="utf-8")
+    clone("install")
+    assert "uninstall" not in calls.read_text(encoding="utf-8")
+    assert CPU_BUILD not in calls.read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")

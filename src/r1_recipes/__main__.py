@@ -1,17 +1,12 @@
 """Run any command: ``r1-recipes COMMAND …``, or ``python -m r1_recipes COMMAND …``."""
 
-import itertools
-import re
 import runpy
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import r1_recipes
 from r1_recipes.common import console, extras
 from r1_recipes.common.errors import RecipeError, nearest
-from r1_recipes.common.files import SHIPPED, find_yaml
-from r1_recipes.common.yaml_text import read_yaml
 
 _CORE = {
     "grpo": "train with rewards",
@@ -43,11 +38,11 @@ _SYNONYMS = {
 
 
 def main() -> None:
-    """Run a command, list the commands, or list and print shipped recipes.
+    """Run a command, or list the commands.
 
     Exit with 2 if the command does not exist.
     """
-    name, *words = sys.argv[1:] or ["--help"]
+    name = sys.argv[1] if sys.argv[1:] else "--help"
     with console.reported_errors():
         available = commands()
     if name in available:
@@ -57,22 +52,19 @@ def main() -> None:
     with console.reported_errors():
         if name == "--version":
             console.say(f"r1-recipes {r1_recipes.__version__}")
-        elif name == "recipes" and "--help" not in words:
-            console.say(_recipes(*map(Path, words[:1])))
-        elif name in ("-h", "--help", "recipes"):
+        elif name in ("-h", "--help"):
             console.say(_usage())
         else:
-            names = [*available, "recipes"]
             suggestion: str | None
             if name.endswith((".yaml", ".yml")):
                 suggestion = f"grpo {name}"
             else:
                 suggestion = _SYNONYMS.get(name.lower()) or next(
-                    iter(nearest(name.lower(), names)), None
+                    iter(nearest(name.lower(), available)), None
                 )
             hint = f" Did you mean r1-recipes {suggestion}?" if suggestion else ""
             raise RecipeError(
-                f"unknown command {name!r}.{hint} Available: {', '.join(names)}. For help: "
+                f"unknown command {name!r}.{hint} Available: {', '.join(available)}. For help: "
                 f"r1-recipes --help"
             )
 
@@ -94,29 +86,10 @@ def _usage() -> str:
     usage = (
         "usage: r1-recipes COMMAND RECIPE [--key value ...]      or: python -m r1_recipes.COMMAND"
     )
-    more = "  recipes        list the shipped recipes; recipes NAME prints one of them"
     return (
-        f"{usage}\n\n{lines}\n{more}\n\nEvery command explains itself with --help. "
+        f"{usage}\n\n{lines}\n\nEvery command explains itself with --help. "
         "docs/recipes.md has every key."
     )
-
-
-def _recipes(name: Path | None = None) -> str:
-    if name:
-        read_yaml(name)  # raises if there is none
-        return find_yaml(name).read_text(encoding="utf-8").rstrip("\n")
-    files = {
-        path: str(path.relative_to(SHIPPED).with_suffix("")).removeprefix("recipes/")
-        for path in sorted(SHIPPED.glob("*/**/*.yaml"))
-    }
-    return "\n".join(f"{name:<44} {_title(path)}" for path, name in files.items())
-
-
-def _title(path: Path) -> str:
-    """Return the first sentence of a file's header, which may span several lines."""
-    lines = [line.strip("# ") for line in path.read_text(encoding="utf-8").splitlines()]
-    header = " ".join(itertools.takewhile(bool, lines))
-    return re.split(r"(?<=[.])(?<!\bDr[.])\s+(?=[A-Z])", header)[0]
 
 
 if __name__ == "__main__":

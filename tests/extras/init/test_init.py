@@ -11,7 +11,6 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -537,42 +536,6 @@ def test_every_command_of_the_guide(
                     assert "Ready" in said
             ran.append(command)
     assert len(ran) == 14 and Path("outputs/zahlen/report.html").is_file()
-
-
-@pytest.fixture
-def run(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., tuple[int, str]]:
-    def run(*words: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["r1-recipes", *words])
-        try:
-            __main__.main()
-        except SystemExit as end:
-            return int(end.code or 0), "".join(capsys.readouterr())
-        return 0, "".join(capsys.readouterr())
-
-    return run
-
-
-def test_commands_and_recipes_by_name(folder: Path, run: Callable[..., tuple[int, str]]) -> None:
-    assert run("gpro")[0] == 2 and run("--help")[0] == run()[0] == 0
-    status, listed = run("recipes")
-    assert (
-        status == 0
-        and "\ngsm8k_qwen05b " in listed
-        and "\nr1_mini/4_sft " in listed
-        and "accelerate_configs/ddp " in listed
-    )
-    assert "\ndr_grpo/qwen_math_7b                         Dr. GRPO: " in listed
-    assert run("recipes", "gsm8k_qwen05b")[1] == (
-        REPOSITORY / "recipes" / "gsm8k_qwen05b.yaml"
-    ).read_text(encoding="utf-8")
-    assert run("recipes", "gsm8k_qwen")[0] == 2
-    # What is here comes first.
-    Path("recipes").mkdir()
-    Path("recipes/gsm8k_qwen05b.yaml").write_text("seed: 7\n", encoding="utf-8")
-    assert run("recipes", "gsm8k_qwen05b")[1] == "seed: 7\n"
-    assert "seed: 7" not in run("recipes", "gsm8k_qwen05b_lora")[1]
 
 
 def test_for_two_cores(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
