@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from r1_recipes.rewards import functions
-from r1_recipes.rewards import REWARDS
+from r1_recipes.rewards import REWARDS, functions
 from tests.conftest import REPOSITORY
 
 PAGE = REPOSITORY / "docs" / "howto_elsewhere.md"
@@ -65,7 +64,9 @@ def test_the_command_trains(folder: Path, tiny_model: Path) -> None:
     words = shlex.split(command.replace("\\\n", " ").replace(MODEL, str(tiny_model)))
     fewer = ["--max_steps", "1", "--per_device_train_batch_size", "8", "--bf16", "false"]
     fewer += ["--max_completion_length", "8", "--use_cpu", "true", "--report_to", "none"]
-    said = run(folder, "-c", "from trl.cli import main; main()", *words, *fewer, "--logging_steps", "1")
+    said = run(
+        folder, "-c", "from trl.cli import main; main()", *words, *fewer, "--logging_steps", "1"
+    )
     assert "rewards/accuracy/mean" in said and "rewards/format/mean" in said
 
 
