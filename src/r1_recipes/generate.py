@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from r1_recipes.common import console, extras, processes
+from r1_recipes.common import console, extras, files, processes
 from r1_recipes.completions import get_backend, load_format
 from r1_recipes.completions.store import ShardStore, row_digests
 from r1_recipes.completions.types import Backend, Completion, Request
@@ -34,7 +34,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     with console.reported_errors():
         run = start(argv, "generate")
         processes.connect(use_cpu=run.recipe.training.use_cpu)
-        with ShardStore(run.output_dir / "completions") as store:
+        folder = run.output_dir / "completions"
+        with files.disk_problems_named(run.output_dir), ShardStore(folder) as store:
             try:
                 generate(run, store)
             except KeyboardInterrupt:

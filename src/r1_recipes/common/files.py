@@ -1,12 +1,13 @@
 """Atomic writes, files that are not links, checksums, and the files that the package ships."""
 
+import contextlib
 import errno
 import functools
 import hashlib
 import os
 import shlex
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
@@ -81,6 +82,22 @@ def write_whole(path: Path, text: str) -> None:
     part.replace(path)
 
 
+@contextlib.contextmanager
+def disk_problems_named(folder: Path) -> Iterator[None]:
+    """Turn an error of the disk into a RecipeError that says how to resume."""
+    try:
+        yield
+    except RecipeError:
+        raise
+    except Exception as error:
+        if problem := disk_problem(error, folder):
+            raise RecipeError(
+                f"output_dir {folder}: {problem}. Fix: free some disk space, then run the same "
+                "command. It resumes from what is saved, or starts again if nothing is"
+            ) from error
+        raise
+
+
 def disk_problem(error: BaseException, folder: Path) -> str | None:
     """Return how ``folder`` or its disk made a write fail, or ``None`` for another cause."""
     cause: BaseException | None = error
@@ -101,8 +118,9 @@ def disk_problem(error: BaseException, folder: Path) -> str | None:
             cause.filename or ""
         ).absolute().is_relative_to(folder.absolute()):
             return f"{cause.filename} was removed while the run wrote to it"
-        # The writers of safetensors and torch raise no OSError, and torch does not give the reason.
-        if full in text or "PytorchStreamWriter failed" in text:
+        # The writers of safetensors and torch raise no OSError, and torch does not give the reason:
+        # "PytorchStreamWriter failed writing file", or "[enforce fail at inline_container.cc:672]".
+        if full in text or "PytorchStreamWriter failed" in text or "inline_container.cc" in text:
             return f"cannot be written: {full}"
         cause = cause.__cause__ or cause.__context__
     return None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from r1_recipes.common import extras, processes
 from r1_recipes.common.console import reported_errors, typed
 from r1_recipes.common.errors import RecipeError, StoppedTogether
-from r1_recipes.common.files import disk_problem
+from r1_recipes.common.files import disk_problems_named
 from r1_recipes.models.engine import check_room, dimensions, fit_engine
 from r1_recipes.models.smoke import is_temporary
 from r1_recipes.models.tokenizer import load_processor, load_tokenizer
@@ -60,16 +60,9 @@ def run_recipe(argv: Sequence[str] | None, method: str, build_trainer: BuildTrai
             trainer = build_trainer(run.recipe, fmt, tokenizer, arguments)
         weights.prepare(run.recipe, trainer)
         try:
-            train(run, trainer)
-            weights.save(run, trainer, opening)
-        except Exception as error:
-            if problem := disk_problem(error, run.output_dir):
-                raise RecipeError(
-                    f"output_dir {run.output_dir}: {problem}. Fix: free some disk space, then run "
-                    "the same command. It resumes from the newest intact checkpoint, "
-                    "or starts again if there is none"
-                ) from error
-            raise
+            with disk_problems_named(run.output_dir):
+                train(run, trainer)
+                weights.save(run, trainer, opening)
         finally:  # write the page after success, interruption or failure
             if (
                 processes.is_main_process()

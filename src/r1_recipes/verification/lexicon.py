@@ -4,7 +4,7 @@ import re
 import unicodedata
 from enum import StrEnum
 
-from r1_recipes.verification.number_words import COUNTS
+from r1_recipes.verification.number_words import COUNTS, FOREIGN_COUNTS
 
 
 class Refusal(StrEnum):
@@ -122,6 +122,9 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
         r"of\s(?:one|an?|1)\s(?:percent|per\scent|%) odds permille per\sthousand basis\spoints ppm "
         r"octal hex(?:adecimal)? binary successor predecessor digit\ssum "
         rf"point(?=\s(?:zero|{COUNTS})\b) "
+        rf"(?<=\d\s)(?:mal|weniger|fois|vezes|volte|por|entre|per)\s(?:{FOREIGN_COUNTS}) "
+        r"(?:geteilt|dividiert|multipliziert|multipli[ée]e?|multiplicado|moltiplicato)\s\w+ "
+        r"(?<=\d\s)(?:divis[éeo]e?|dividido|gedeeld) умнож\w* раздел\w* плюс "
         r"anderthalb\w* dou[cz]ai?nes? docenas? halb\w* doppelt\w* "
         r"(?:zwei|drei|vier|fünf)(?:mal|fach\w*) \w*fache[ns]? "
         r"\w*wurzel Wurzel hoch\s(?:zwei|drei) Quadrat quadriert Kehrwert Hälfte "
@@ -129,7 +132,7 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
         r"Milliarden mille mil moins menos? negativo demie? medi[oa] "
         r"moitié racine raíz mitad doble cuadrado "
         r"carré opposé opuesto минус",
-        r"[倍半减加]|根号|[平立]方根|阶乘|ルート|マイナス|마이너스|(?<=\d)[\s-]?(?:ish|odd|something)\b|"
+        r"[倍半减加]|(?<=\d)\s*乘以?[一二两三四五六七八九十]|割る|곱하|나누|根号|[平立]方根|阶乘|ルート|マイナス|마이너스|(?<=\d)[\s-]?(?:ish|odd|something)\b|"
         r"\band counting\b|(?<=\d)\s+against\b|"
         r"[一二两三四五六七八九十百千零负負欠](?=\s*[\d\\])|零下|"
         r"(?<=\d)\s*(?:[十拾打零百仟佰만억천折番]|成(?!立))|点(?=[一二三四五六七八九零])|分之|平方(?![米厘分公千])|倒数|相反数",

@@ -20,6 +20,11 @@ NUMBER_WORDS = tuple(
     ]
 )
 COUNTS = "|".join(NUMBER_WORDS[1:])
+# In German, French, Spanish, Portuguese and Italian.
+FOREIGN_COUNTS = (
+    "eine?[ns]?|zwei|drei|vier|fünf|zehn|une?|deux|trois|quatre|cinq|dix|uno|dos|tres|cuatro|cinco|"
+    "diez|um|dois|três|quatro|dez|due|tre|quattro|cinque|dieci"
+)
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
 _TEENS = "thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
 _SPELLED = re.compile(

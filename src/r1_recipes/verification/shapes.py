@@ -64,7 +64,7 @@ _INDEX = r"(?:\s*_\s*(?:\w|\{[^{}]*\}))?"
 # x, x_1, \\theta, f(x), f'(x), [ABC], \\overline{AB}, \\angle A, dy/dx, a word.
 _NAME = re.compile(
     rf"(?:[A-Za-z]'*{_INDEX}|"
-    rf"\\(?:{'|'.join(GREEK)}){_INDEX})(?:\s*\^\s*\{{?-1\}}?)?(?:\s*\([^()=]*\))?|\[[A-Z]+\]|"
+    rf"\\(?:{'|'.join(GREEK)}){_INDEX})(?:\s*\^\s*\{{?-1\}}?)?(?:\s*\([^()=]*\))?|[EP]?\[[A-Z]+\]|"
     r"\\(?:overline|angle|vec|hat|bar|widehat|triangle|overrightarrow|mathbf|mathrm|"
     r"text)\s*(?:\{[^{}]*\}|[A-Za-z]+)|\|?[A-Z]{2}\|?|"
     r"\\frac\s*\{\s*d[^{}]*\}\s*\{\s*d\w\s*\}|(?:[A-Za-z]{3,}\s*)+|\([A-Za-z,\s]+\)"

@@ -195,17 +195,13 @@ def gold_part(text: str) -> Part | None:
     expression = _stripped(piece)
     # In "any integer greater than e^{200}" the words belong to the answer. "Area = " and "the
     # length is" only name it.
-    if (
-        letters(expression)
-        and before.strip()
-        and not re.match("[=:]", piece)
-        and not re.search(r"(?:\b(?:is|are)|[:=])\s*\Z", before)
-    ):
+    named = re.match("[=:]", piece) or re.search(r"(?:\b(?:is|are)|[:=])\s*\Z", before)
+    if letters(expression) and before.strip() and not named:
         return None
     # A sign at the end belongs to text that would be removed.
     if (
         re.search(r"\A[*/^]|[-+*^=<>]\Z", piece)
-        or (before.strip() and piece.startswith("+"))
+        or (before.strip() and not named and re.match(r"\+|-\s", piece))
         or DIVIDED.search(text)
     ):
         return None

@@ -152,7 +152,7 @@ def refresh(*run_dirs: Path, output: Path | None = None) -> None:
     """Write the page during or after a run. Errors are logged, because they must not stop it."""
     try:
         logger.info("report: %s", write(run_dirs, output))
-    except OSError as error:
+    except (OSError, RecipeError) as error:
         logger.warning("report.html was not written: %s", error)
     except Exception:
         logger.warning("report.html was not written", exc_info=True)
