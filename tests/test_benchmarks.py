@@ -450,3 +450,30 @@ def test_the_time_until_half_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
     assert learning.ratio_interval({**slow, "seconds": [0, 50, 100]}, slow) == (0.5, 0.5, 0.5)
     assert learning.ratio_interval(never, slow) == (float("inf"),) * 3
     assert learning.ratio_interval(never, never)[1:] == (0.0, float("inf"))
+
+
+def test_pieces_come_back_whole_and_name_what_is_damaged(tmp_path: Path) -> None:
+    source, pieces, back = tmp_path / "wheels", tmp_path / "pieces", tmp_path / "back"
+    (source / "deep").mkdir(parents=True)
+    data = {"a.whl": os.urandom(25_000), "deep/b.bin": os.urandom(7_000), "empty": b""}
+    for name, content in data.items():
+        (source / name).write_bytes(content)
+
+    def run(*words: object) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, str(REPOSITORY / "benchmarks" / "pieces.py"), *map(str, words)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert run("cut", source, "--into", pieces, "--megabytes", "0.01").returncode == 0
+    parts = sorted(pieces.glob("*.part"))
+    assert len(parts) == 4 and all(part.stat().st_size <= 10_000 for part in parts)
+    assert run("cut", source, "--into", pieces).returncode != 0  # it has pieces already
+    whole = parts[1].read_bytes()
+    parts[1].write_bytes(whole[:-1] + b"?")
+    parts[3].rename(tmp_path / "late")
+    done = run("join", pieces, "--into", back)
+    assert done.returncode != 0 and "0001.part, 0003.part" in done.stderr and not back.exists()
+    parts[1].write_bytes(whole)
+    (tmp_path / "late").rename(parts[3])
+    assert run("join", pieces, "--into", back).returncode == 0
+    assert {name: (back / "wheels" / name).read_bytes() for name in data} == data
+    assert "no such file" in run("cut", tmp_path / "none", "--into", pieces).stderr
