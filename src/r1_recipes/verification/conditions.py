@@ -92,7 +92,7 @@ _FALLING = re.compile(rf"\s*({_BOUND})\s*(>|\\ge)\s*([A-Za-z])\s*(>|\\ge)\s*({_B
 _BOUND_FIRST = re.compile(rf"\s*({_BOUND})\s*(<|>|\\le|\\ge)\s*([A-Za-z])\s*")
 
 
-_EITHER = re.compile(r"\s*,?\s*(?:\bor\b|\\lor(?![a-z])|\\vee(?![a-z])|或)\s*")
+EITHER = re.compile(r"\s*,?\s*(?:\bor\b|\\lor(?![a-z])|\\vee(?![a-z])|或)\s*")
 
 
 def two_bounds(text: str) -> str:
@@ -127,7 +127,7 @@ def union(text: str) -> str | None:
     of intervals; ``None`` for any other text.
     """
     intervals, names = [], set()
-    for piece in _EITHER.split(text):
+    for piece in EITHER.split(text):
         if one := _ONE_BOUND.fullmatch(piece):
             name, sign, end = one.groups()
             below, closed = sign in ("<", "\\le"), sign.startswith("\\")

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 
 from r1_recipes.verification.beside import acts_on_list
-from r1_recipes.verification.conditions import Condition, split_condition, two_bounds, union
+from r1_recipes.verification.conditions import EITHER, Condition, split_condition, two_bounds, union
 from r1_recipes.verification.gold import (
     APPROX,
     EQUALS,
@@ -214,7 +214,10 @@ def _pair_as_gold(expression: str, gold: Gold) -> str:
     named = [named_part(part) for part in split(expression)]
     if len(named) != len(split(gold_pair[1])) or not all(part.label for part in named):
         return expression
-    return _in_order([part.label for part in named], [part.text for part in named])
+    names = [part.label for part in named]
+    if len(set(names)) < len(names):
+        raise Refused(Refusal.DIFFERENT)  # x = 1, x = 2
+    return _in_order(names, [part.text for part in named])
 
 
 def _in_order(names: list[str], values: list[str]) -> str:
@@ -360,6 +363,8 @@ def _read_named(bare: str, gold: Gold) -> Answer:
     """Read an answer to a list whose parts have names. Parts are matched by name, or by position if
     the answer has no names.
     """
+    if EITHER.search(bare) and not EITHER.search(gold.raw):
+        raise Refused(Refusal.HEDGE)  # x = 1 or y = 2
     if (pair := NAMED_PAIR.fullmatch(bare)) and len(split(pair[1])) == len(split(pair[2])):
         named = [
             Part(value.strip(), name.strip())
