@@ -66,7 +66,8 @@ def rounds_to(gold: Fraction, answer: Fraction, typed: bool = True, is_end: bool
     A reference answer with fewer than two places is compared as written. So is a rounding of pi or
     e, because 22/7 and 3.1416 are different approximations. An interval's end with one place
     accepts what is nearer: 5.89 for 5.9, but not 5.86. An answer that differs by less than a
-    hundredth of the last place is a different number and not a rounding.
+    hundredth of the last place is a different number and not a rounding. A tie may be rounded away
+    from zero or to an even digit.
 
     An answer that is not a decimal itself (``typed`` is false) has to agree in five digits, because
     fewer may agree by accident. In this case the reference answer may also be cut off instead of
@@ -78,8 +79,10 @@ def rounds_to(gold: Fraction, answer: Fraction, typed: bool = True, is_end: bool
     if rounds_constant(gold):
         return False
     if typed:
+        if places > 1 and gap == unit / 2:
+            return abs(answer) < abs(gold) or gold / unit % 2 == 0
         if places > 1:
-            return unit / 100 <= gap <= unit / 2
+            return unit / 100 <= gap < unit / 2
         return is_end and places == 1 and unit / 100 <= gap <= unit / 4
     return abs(gold) >= 10**4 * unit and gap <= (unit if abs(answer) > abs(gold) else unit / 2)
 
