@@ -49,7 +49,8 @@ _ONLY_TEXT = re.compile(
     r"[A-Z]\s*\^\s*\{?(?:-1|T|\\top)\}?\s*[A-Z]|"
     r"(?<![A-Za-z])[A-Z]{2,}\s*\^\s*\{?-1|\A\(\d(?: \d)+\)\Z|"
     r"\A\s*\(?(?!ln|lg|pi)[A-Za-z]{1,2}\s*\d+(?:[A-Za-z]\d*)*\)?\s*\Z|"
-    r",\s*(?:\\[lc]?dots|\.\.\.|…)(?![A-Za-z])|!!|\b[fghFGH]\s*\^\s*\{?-1\}?\s*\(|\b[EP]\s*\["
+    r",\s*(?:\\[lc]?dots|\.\.\.|…)(?![A-Za-z])|!!|\b[fghFGH]\s*\^\s*\{?-1\}?\s*\(|\b[EP]\s*\[|"
+    r"\\circ\s*\}?\s*\d+\s*'"
 )
 # A function in letters, of which math-verify would read the argument: \text{diag}(1,2,3).
 _FUNCTION = re.compile(
@@ -282,6 +283,7 @@ def _is_wordy(text: str, cleaned: str) -> bool:
 def squeezed(text: str) -> str:
     """Return a text without white space, except between two letters or digits: 7 2 is not 72."""
     text = re.sub(r"\\[lc]?dots(?![A-Za-z])|\.\.\.", "…", text)
+    text = re.sub(r"\{\\circ\}", r"\\circ ", text)
     text = re.sub(r"(?<!\w) | (?!\w)", "", " ".join(text.split()))
     return re.sub(r"([_^])\{(\w)\}", r"\1\2", text)
 

@@ -263,7 +263,7 @@ _IT_IS = re.compile(r"(?:the|this|that) (?:statement|claim|assertion|proposition
 _AGAINST_YES = re.compile(
     r"\b(?:no|not|none|never|false|cannot|un\w+|wrong|incorrect|nope|nah|nein|neither|non|"
     r"dis\w+|doubt\w*|nil|"
-    r"falsch|nicht|keine?|faux|pas|falso|incorrecto|fails?|falsehood|lie|opposite|contrary|reverse|negative)\b|n't\b",
+    r"falsch|nicht|keine?|faux|pas|falso|incorrecto|fails?|falsehood|lies?|opposite|contrary|reverse|negative)\b|n't\b",
     re.IGNORECASE,
 )
 _AGAINST_NO = re.compile(
@@ -271,9 +271,11 @@ _AGAINST_NO = re.compile(
     r"wahr|richtig|vraie?|verdad\w*|correcto|vero|agree|indeed)\b",
     re.IGNORECASE,
 )
+_IT_DOES = re.compile(r"(?:it|this|that|he|she|they|we) (?:\w+s|are|do|can|will|have)", re.I)
 _OPEN = re.compile(
     r"[?？]|\b(?:or|maybe|but|if|only|perhaps|possibly|probably|depend\w*|guess|hardly|unless|"
-    r"although|though|provided|whenever|sometimes|half|part|as long as|otherwise)\b",
+    r"although|though|provided|whenever|sometimes|half|part|as long as|otherwise|"
+    r"wait|scratch|sorry)\b",
     re.IGNORECASE,
 )
 
@@ -291,11 +293,12 @@ def agrees(text: str, gold: str) -> bool | None:
     first, sign, rest = re.match(r"\W*(\w*)\s*([.,;:!]?)\s*(.*)", text, re.DOTALL).groups()  # type: ignore[union-attr]
     rest = rest.strip(" .!{}")
     against = _AGAINST_YES if polarity is _YES else _AGAINST_NO
-    # One or two words behind it are not an explanation: "yes, nonsense".
+    # One or two words behind it are not an explanation: "yes, nonsense". But "yes, it does" is.
+    explains = len(rest.split()) > 2 or (polarity is _YES and _IT_DOES.fullmatch(rest))
     clear = not rest or (
-        bool(sign) and len(rest.split()) > 2 and not against.search(rest) and not _OPEN.search(rest)
+        bool(sign) and explains and not against.search(rest) and not _OPEN.search(rest)
     )
-    return first.casefold() in polarity and clear
+    return first.casefold() in polarity and bool(clear)
 
 
 _SUBJECT = (
