@@ -92,11 +92,8 @@ def test_help() -> None:
     """Each command ends well, and has these options; what it says of them is free."""
     environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
     options = {}
-    for command, module in {
-        "": "r1_recipes",
-        **{name: f"r1_recipes.{name}" for name in commands()},
-    }.items():
-        words = [sys.executable, "-m", module, "--help"]
+    for command in ("", *commands()):
+        words = [sys.executable, "-m", "r1_recipes", *command.split(), "--help"]
         done = subprocess.run(
             words, cwd=REPOSITORY, env=environment, capture_output=True, text=True
         )

@@ -84,7 +84,7 @@ def run_extra(name: str, argv: Sequence[str] | None = None) -> None:
 def _usage() -> str:
     lines = "\n".join(f"  {command:<15}{meaning}" for command, (_, meaning) in commands().items())
     usage = (
-        "usage: r1-recipes COMMAND RECIPE [--key value ...]      or: python -m r1_recipes.COMMAND"
+        "usage: r1-recipes COMMAND RECIPE [--key value ...]      or: python -m r1_recipes COMMAND"
     )
     return (
         f"{usage}\n\n{lines}\n\nEvery command explains itself with --help. "
