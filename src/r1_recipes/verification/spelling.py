@@ -299,7 +299,11 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
             r"(?!\s*[\^_!'])",
             lambda match: f" {match[1] or match[2]} ",
         ),  # "9 (apples)"
-        ("per cent in words", r"(?<=[\d})])\s*(?:(?i:per\s?cent(?:age)?)|pct|PCT)(?![A-Za-z])\.?", "%"),
+        (
+            "per cent in words",
+            r"(?<=[\d})])\s*(?:(?i:per\s?cent(?:age)?)|pct|PCT)(?![A-Za-z])\.?",
+            "%",
+        ),
         ("power of a number", r"\^\s*(-?\d+(?:\.\d+)?)", r"^{\1}"),
     )
 )
