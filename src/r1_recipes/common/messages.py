@@ -69,14 +69,10 @@ def last_user_text(prompt: Any) -> str:
     """
     if isinstance(prompt, str):
         return prompt
-    return next(
-        (
-            message_text(message)
-            for message in reversed(prompt or ())
-            if message.get("role") == "user"
-        ),
-        "",
-    )
+    for message in reversed(prompt or ()):
+        if message.get("role") == "user":
+            return message_text(message)
+    return ""
 
 
 def words(value: Any, roles: bool = False) -> str:

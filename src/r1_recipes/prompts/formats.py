@@ -84,7 +84,8 @@ def boxed_spans(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _empty_box(content: str) -> bool:
-    return is_blank(f"{_BOX}{content}}}")
+    # Unlike in is_blank, braces and dollars alone are no answer: \\boxed{} around them is LaTeX.
+    return _INVISIBLE.fullmatch(content) is not None
 
 
 _OTHER_BOX = re.compile(r"\\(?:boxed\s|fbox)")

@@ -105,10 +105,7 @@ def correctness(
         else tuple(reward.golds(solution, columns))
     )
     before = replace(verification.STATS)
-    uses_prompts = reward.reads_question and prompts is not None
-    questions = (
-        tuple(last_user_text(prompt) for prompt in prompts) if uses_prompts and prompts else None
-    )
+    questions = tuple(map(last_user_text, prompts)) if reward.reads_question and prompts else None
     settings = (reward.number_locale, reward.precision, questions)
     answers, verdicts = _correctness(
         reward.response_format, tuple(completion_texts(completions)), solutions, scorers, settings

@@ -170,8 +170,8 @@ def _remember(verdicts: dict[_Key, Verdict]) -> None:
     for pair, verdict in verdicts.items():
         if len(pair[1] or "") <= MAX_ANSWER_CHARS and verdict.refusal is not Refusal.HURRIED:
             _verdicts[pair] = verdict
-    for pair in list(_verdicts)[:-CACHE_SIZE]:
-        del _verdicts[pair]
+    while len(_verdicts) > CACHE_SIZE:
+        del _verdicts[next(iter(_verdicts))]
 
 
 def grade(golds: Sequence[str | None], answers: Sequence[str | None]) -> list[bool | None]:

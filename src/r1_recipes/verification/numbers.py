@@ -44,6 +44,8 @@ class Value:
         """Return whether another number equals this one; ``None`` if math-verify has to decide."""
         if self.decimal and other.decimal and rounds_to(self.number, other.number):
             return True
+        if self == other:
+            return True
         gaps = [abs(self._amount - other._amount)]
         if self.percent != other.percent and not (self.decimal or other.decimal):
             plain = other if self.percent else self
@@ -52,7 +54,7 @@ class Value:
         if not all(gaps):
             return True
         # A smaller difference is left to math-verify, which rounds.
-        return False if min(gaps) > Fraction(10) ** (1 - precision) else None
+        return False if min(gaps) * 10**precision > 10 else None
 
     @property
     def _amount(self) -> Fraction:
@@ -126,7 +128,9 @@ def read_value(text: str) -> Value | None:
         decimal = "." in spelling
         if (decimal and (percent or len(spelling) > _MAX_CHARS)) or len(spelling) > 4 * _MAX_CHARS:
             return None
-        return Value(Fraction(spelling.removesuffix("%")), decimal, percent)
+        digits = spelling.removesuffix("%")
+        # A Fraction of an integer takes a fifth of the time of a Fraction of a text.
+        return Value(Fraction(digits if decimal else int(digits)), decimal, percent)
     if len(text) > 2 * _MAX_CHARS or not (match := _FRACTION.fullmatch(text)):
         return None
     upper, lower = match["upper"] or match["left"], match["lower"] or match["right"]

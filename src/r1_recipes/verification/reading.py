@@ -84,9 +84,11 @@ def read_answer(text: str, gold: Gold, locale: str = "en") -> Answer:
     """
     if len(text) > MAX_ANSWER_CHARS:
         return Answer(refusal=Refusal.TOO_LONG)
-    is_plain = gold.value is not None and not gold.left_out
-    if is_plain and locale == "en" and NUMBER.fullmatch(text):
-        return Answer((text,))  # true of most answers to GSM8K
+    if gold.value is not None and not gold.left_out and locale == "en":
+        may_be_money = not gold.units and not gold.value.percent
+        number = text.removeprefix(r"\$") if may_be_money else text
+        if NUMBER.fullmatch(number):
+            return Answer((number,))  # true of most answers to GSM8K
     try:
         return _read(text, gold, locale)
     except Refused as refused:

@@ -248,7 +248,7 @@ def _check_units(text: str, cleaned: str, gold: Gold) -> None:
     """Refuse a different unit and a different thing: 72 m for 72 km, 72 weekends."""
     if "‰" in gold.raw and "%" in text:
         raise Refused(Refusal.DIFFERENT)
-    if "%" in gold.raw and "%" not in text and (units_of(text) or _labels(cleaned)[1]):
+    if "%" in gold.raw and "%" not in cleaned and (units_of(text) or _labels(cleaned)[1]):
         raise Refused(Refusal.DIFFERENT)  # 10 ohms and 10 people do not answer 10 %
     if not gold.units:
         return
