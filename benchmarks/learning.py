@@ -9,7 +9,7 @@ Every run of a seed starts from one cold start and takes the same prompts, setti
 of this layer agree (docs/results/peers.md). The runs of a seed take turns, and the next seed begins
 with another run. Of each second step a checkpoint is kept. Its time is counted from the start of
 the command, so loading the model and saving are in it; a run that was stopped begins anew. Then
-each checkpoint answers the same held-out problems, greedily. ``--mixed`` takes sums of two to six
+each checkpoint answers the same held-out problems, greedily. ``--mixed`` takes sums of two to four
 terms instead of three, so the answers of a batch differ more in length. Between two checkpoints the
 share of right answers is taken as a straight line; intervals are of 2,000 samples of the problems.
 What is done is not done again. The tables go to the standard output and to OUTPUT/results.md.
@@ -210,7 +210,7 @@ def main() -> None:
         dest="shape",
         const="mixed box",
         default="box",
-        help="sums of two to six terms",
+        help="sums of two to four terms",
     )
     options = parser.parse_args()
     hold_settings(parser, options.output, held_settings(options))

@@ -47,8 +47,8 @@ FORMATS = {
     "box": {"response_format": "think_boxed", "system_prompt": "Use <think> then \\boxed{}."},
 }
 # Sums of other lengths, and so answers of other lengths, for learning.py.
-MIXED_TASK = {"min_terms": 2, "max_terms": 6}
-MIXED_COMPLETION = 96
+MIXED_TASK = {"min_terms": 2, "max_terms": 4}
+MIXED_COMPLETION = 72
 THEIRS = ["accuracy_reward", "think_format_reward"]  # of TRL's command
 # The format of each run, and what it changes. open-r1's rewards are those of its demo's recipe by
 # their names here: its verdicts are ours.

@@ -157,19 +157,19 @@ def settled(count: int) -> dict[str, int]:
     """Of the rows of both mixes: how many comparisons need no parser, and for how many of those
     math-verify says the same.
     """
-    from r1_recipes.verification import reading, worker
+    from r1_recipes.verification import compare, gold, reading, worker
 
     worker.parse_in_two_stages()
     found = {"rows": 0, "settled": 0, "equal": 0}
     for mix in MIXES:
         for row in itertools.islice(rows(mix, 5), count // 2):
-            gold = reading.read_gold(row.gold)
-            answer = reading.read_answer(row.answer, gold)
-            verdict = reading.settle(gold, answer)
+            wanted = gold.read_gold(row.gold)
+            answer = reading.read_answer(row.answer, wanted)
+            verdict = reading.settle(wanted, answer)
             found["rows"] += 1
             if answer.sides and verdict is not None:
                 found["settled"] += 1
-                found["equal"] += worker.compare(gold.text, gold.raw, answer) is verdict
+                found["equal"] += compare.compare(wanted.text, wanted.raw, answer) is verdict
     return found
 
 
@@ -380,7 +380,10 @@ def run(seconds: float, patience: float, data: Path | None) -> dict[str, Any]:
             throughput(judges, request("", 64, data=data), seconds, once)
         ]
     found["memory_mb"] = {name: judge.ask("memory") for name, judge in judges.items()}
-    found["settled"] = judges["r1_recipes"].ask("settled")
+    if (counts := judges["r1_recipes"].ask("settled")) is None:
+        judges["r1_recipes"].start_again()  # says why it died
+        raise SystemExit("the judge died over the rows that need no parser")
+    found["settled"] = counts
     for judge in judges.values():
         judge.end()
     found["workers"] = workers(seconds)

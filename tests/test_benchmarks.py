@@ -197,6 +197,16 @@ def test_the_gpu_benchmark_asks_for_what_it_needs() -> None:
 
 
 @pytest.mark.e2e
+def test_numbers_need_no_parser_and_get_its_verdict() -> None:
+    code = "import json, verification; print(json.dumps(verification.settled(200)))"
+    # In a process of its own, because it changes how math-verify parses.
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=REPOSITORY / "benchmarks", capture_output=True, text=True
+    )
+    found = json.loads(run.stdout)
+    assert found["rows"] == 200 and 100 < found["settled"] == found["equal"]
+
+
 def test_selecting_more_traces_takes_no_more_memory() -> None:
     words = ["--small", "4000", "--large", "20000", "--tokens", "2000"]
     command = [sys.executable, str(REPOSITORY / "benchmarks" / "selection.py"), *words]

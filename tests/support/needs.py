@@ -20,6 +20,7 @@ _EXTRA_OF_MAPPER = {
     "countdown": "countdown",
     "environment": "agents",
     "image_question": "images",
+    "multiple_choice": "choices",
     "reasoning_gym": "reasoning_gym",
     "verifiable_code": "code",
 }
