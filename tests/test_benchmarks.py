@@ -449,6 +449,24 @@ def test_peers_train_on_the_same_rows(tmp_path: Path, tiny_model: Path) -> None:
     assert again.stderr == "" and again.stdout == done.stdout.split("\n\npage: ")[0] + "\n"
 
 
+def test_sdpo_trains_beside_grpo(tmp_path: Path, tiny_model: Path) -> None:
+    words = ["--steps", "1", "--problems", "2", "--seeds", "1", "--output", str(tmp_path)]
+    command = [sys.executable, str(REPOSITORY / "benchmarks" / "sdpo.py"), *words]
+    command += ["--model", str(tiny_model)]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-4000:] + "".join(
+        path.read_text()[-2000:] for path in tmp_path.rglob("log.txt")
+    )
+    names = re.findall(r"^\| ([a-z ]+) \| (?!accuracy)", done.stdout, re.MULTILINE)
+    assert len(names) >= 6 and set(names) == {"cold start", "grpo", "sdpo"}
+    # How many rollouts had a right answer of their group to learn from.
+    history = [
+        json.loads(line)
+        for line in (tmp_path / "sdpo" / "1" / "model" / "metrics.jsonl").read_text().splitlines()
+    ]
+    assert "self_distillation/success_sample_fraction" in history[0]
+
+
 def test_the_time_until_half_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(REPOSITORY / "benchmarks")
     learning = importlib.import_module("learning")
