@@ -169,6 +169,11 @@ def test_values_that_no_key_has_are_refused(key, value):
         get_mapper("multiple_choice", **{key: value})
 
 
+def test_the_right_option_must_not_always_have_the_same_letter():
+    with pytest.raises(RecipeError, match="option_columns"):
+        get_mapper("multiple_choice", option_columns=["wrong", "right"], answer_column="right")
+
+
 def test_what_the_question_is_about_precedes_it():
     row = {"article": "Insulin is made in the pancreas.", "options": TEXTS, "answer": "B"}
     lines = get_mapper("multiple_choice")({**QUESTION, **row})["question"].splitlines()

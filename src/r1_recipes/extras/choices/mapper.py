@@ -61,6 +61,12 @@ class MultipleChoice(Mapper):
         check_choice("answer_is", self.answer_is, ("auto", "label", "position", "text"))
         if self.first not in (None, 0, 1):
             raise RecipeError(f"mapper_config: first: must be 0 or 1, got {self.first!r}")
+        if self.answer_column in self.option_columns:
+            raise RecipeError(
+                f"mapper_config: option_columns: must not contain {self.answer_column!r}, because "
+                f"the right option would have the same letter in every row. Fix: write a mapper "
+                f"that shuffles the options"
+            )
 
     def missing(self, columns: Collection[str]) -> list[str]:
         if set(self.option_columns) <= set(columns):
