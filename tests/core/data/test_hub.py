@@ -50,6 +50,7 @@ HUB: dict[str, list[tuple[str, str | None]]] = {
         for config in ("simplelr_qwen_level3to5", "simplelr_abel_level1to4")
     ],
     "dapo": [("open-r1/DAPO-Math-17k-Processed", "all")],
+    "multiple_choice": [("allenai/ai2_arc", "ARC-Challenge"), ("tau/commonsense_qa", None)],
     "medical_verifiable": [("FreedomIntelligence/medical-o1-verifiable-problem", None)],
     "summary": [("mlabonne/smoltldr", None)],
     "preference": [("trl-lib/ultrafeedback_binarized", None)],

@@ -55,6 +55,7 @@ class MultipleChoice(Mapper):
     option_columns: tuple[str, ...] = ("opa", "opb", "opc", "opd")
     answer_is: str = "auto"
     first: int | None = None
+    columns = ("question", "choices", "answerKey")
     needs = (("question", "question_stem"), ("choices", "options"), _ANSWER_COLUMNS)
 
     def __post_init__(self) -> None:
