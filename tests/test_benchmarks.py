@@ -196,7 +196,6 @@ def test_the_gpu_benchmark_asks_for_what_it_needs() -> None:
     assert done.returncode == 2 and "gone.jsonl: no such file" in done.stderr
 
 
-@pytest.mark.e2e
 def test_numbers_need_no_parser_and_get_its_verdict() -> None:
     code = "import json, verification; print(json.dumps(verification.settled(200)))"
     # In a process of its own, because it changes how math-verify parses.
@@ -207,6 +206,7 @@ def test_numbers_need_no_parser_and_get_its_verdict() -> None:
     assert found["rows"] == 200 and 100 < found["settled"] == found["equal"]
 
 
+@pytest.mark.e2e
 def test_selecting_more_traces_takes_no_more_memory() -> None:
     words = ["--small", "4000", "--large", "20000", "--tokens", "2000"]
     command = [sys.executable, str(REPOSITORY / "benchmarks" / "selection.py"), *words]
@@ -449,6 +449,7 @@ def test_peers_train_on_the_same_rows(tmp_path: Path, tiny_model: Path) -> None:
     assert again.stderr == "" and again.stdout == done.stdout.split("\n\npage: ")[0] + "\n"
 
 
+@pytest.mark.e2e
 def test_sdpo_trains_beside_grpo(tmp_path: Path, tiny_model: Path) -> None:
     words = ["--steps", "1", "--problems", "2", "--seeds", "1", "--output", str(tmp_path)]
     command = [sys.executable, str(REPOSITORY / "benchmarks" / "sdpo.py"), *words]
