@@ -95,8 +95,7 @@ class MultipleChoice(Mapper):
         if options is None:
             options = [row.get(column) for column in self.option_columns]
         if isinstance(options, list) and all(isinstance(option, dict) for option in options):
-            names = {"text": "text", "label": "label"}
-            options = {name: [option.get(key) for option in options] for name, key in names.items()}
+            options = {key: [option.get(key) for option in options] for key in ("text", "label")}
         labels: list[Any] | None = None
         if isinstance(options, dict) and "text" in options:
             labels, options = options.get("label"), options["text"]
@@ -110,8 +109,8 @@ class MultipleChoice(Mapper):
 
     def _right(self, row: dict[str, Any], labels: list[str] | None, texts: list[str]) -> int:
         """Return the index of the right option."""
-        default = self.answer_column == _ANSWER_COLUMNS[0]
-        answer = row.get(_column(row, *(_ANSWER_COLUMNS if default else (self.answer_column,))))
+        is_named = self.answer_column != _ANSWER_COLUMNS[0]
+        answer = row.get(_column(row, *([self.answer_column] if is_named else _ANSWER_COLUMNS)))
         if isinstance(answer, list) and len(answer) == 1:
             (answer,) = answer
         typed = _typed(answer)
@@ -132,7 +131,7 @@ class MultipleChoice(Mapper):
         has_digits = isinstance(answer, str) and re.search(r"\d", "".join(texts))
         if self.answer_is == "auto" and has_digits and found == readings["position"]:
             found = readings["text"]
-        found &= set(range(len(texts)))
+        found = found & set(range(len(texts)))
         if len(found) > 1:
             raise SkipRow("the answer may mean two options (mapper_config: answer_is)")
         if not found:
@@ -154,19 +153,23 @@ def _checked(labels: list[Any] | None, options: list[Any]) -> tuple[list[str] | 
             names = [match[1] or match[2] for match in matches]
             texts = [match.string[match.end() :] for match in matches]
     if names is not None:
-        # A column of a Parquet file has every key of any row.
-        pairs = [pair for pair in zip(names, texts, strict=True) if not is_blank(pair[1])]
-        found = [(_LABEL.fullmatch(name), text) for name, text in pairs]
-        kept = sorted((_number(label[1]), label[1].upper(), text) for label, text in found if label)
-        numbers = [number for number, *_ in kept]
-        if len(kept) != len(pairs) or numbers not in (
-            [first + index for index in range(len(pairs))] for first in (0, 1, ord("A"))
-        ):
-            raise SkipRow("labels that are not A, B, C … or 1, 2, 3 …")
-        names, texts = [name for _, name, _ in kept], [text for *_, text in kept]
+        names, texts = _in_order(names, texts)
     if not 2 <= len(texts) <= len(LETTERS) or any(map(is_blank, texts)):
         raise SkipRow(f"not two to {len(LETTERS)} options with a text")
     return names, texts
+
+
+def _in_order(names: list[str], texts: list[str]) -> tuple[list[str], list[str]]:
+    """Return labels and texts in the order of the labels, without options that are blank."""
+    # A column of a Parquet file has every key of any row.
+    given = [(name, text) for name, text in zip(names, texts, strict=True) if not is_blank(text)]
+    found = [(_LABEL.fullmatch(name), text) for name, text in given]
+    kept = sorted((_number(label[1]), label[1].upper(), text) for label, text in found if label)
+    numbers = [number for number, *_ in kept]
+    usual = [[first + index for index in range(len(given))] for first in (0, 1, ord("A"))]
+    if numbers not in usual:
+        raise SkipRow("labels that are not A, B, C … or 1, 2, 3 …")
+    return [name for _, name, _ in kept], [text for *_, text in kept]
 
 
 def _number(label: str) -> int:
