@@ -39,6 +39,7 @@ from peers import (
     cold_start,
     held_settings,
     judged,
+    run_keys,
     settings,
     write_yaml,
 )
@@ -54,7 +55,6 @@ RUNS: dict[str, dict[str, Any]] = {
     "r1-recipes, trim_padding and dynamic_sampling": {"dynamic_sampling": {"max_rounds": 3}},
 }
 COMMON = {
-    "unfrozen_parameters": None,
     "per_device_train_batch_size": 8,
     "gradient_accumulation_steps": 5,
     "save_steps": 2,
@@ -75,10 +75,7 @@ def train(name: str, folder: Path, cold: Path, seed: int, options: argparse.Name
     """Train one run, and keep the seconds from its start to each checkpoint, by step."""
     out = folder / "model"
     shutil.rmtree(out, ignore_errors=True)  # of a run that was stopped: its times mean nothing
-    keys = {"model_name_or_path": str(cold), "output_dir": str(out), "seed": seed}
-    keys |= {"learning_rate": options.learning_rate}
-    keys |= {"max_steps": options.steps} if options.steps else {}
-    whole = settings(GRPO, options.shape, **COMMON, **keys)
+    whole = settings(GRPO, options.shape, **COMMON, **run_keys(cold, out, seed, options))
     command = ["r1_recipes.grpo"]
     if name == TRL:
         whole, command = as_trl_takes(whole, folder), ["trl.scripts.grpo", "--config"]

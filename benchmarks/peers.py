@@ -36,7 +36,7 @@ from r1_recipes.common.files import write_whole
 from r1_recipes.data.load import load_dataset
 from r1_recipes.metrics.intervals import mean_interval, paired_difference
 from r1_recipes.metrics.scores import COMPARED
-from r1_recipes.prompts import get_response_format
+from r1_recipes.prompts import ResponseFormat, get_response_format
 from r1_recipes.recipe import load_recipe
 from r1_recipes.runs.run_dir import is_finished
 
@@ -81,16 +81,40 @@ def write_yaml(path: Path, keys: dict[str, Any]) -> str:
     return str(path)
 
 
-def write_rows(recipe: Path, folder: Path) -> None:
-    """A recipe's training rows as `trl grpo` takes them: a prompt of messages and a solution."""
-    script = load_recipe([str(recipe)], "grpo").script
+def mapped_rows(script: Any) -> tuple[list[dict[str, Any]], ResponseFormat]:
+    """A recipe's training rows as TRL takes them, a prompt of messages and a solution; and
+    its format.
+    """
     fmt = get_response_format(script.response_format, system_prompt=script.system_prompt)
     rows, _ = load_dataset(script, fmt, "grpo")
+    return [{"prompt": row["prompt"], "solution": row["solution"]} for row in rows], fmt
+
+
+def write_rows(recipe: Path, folder: Path) -> None:
+    """A recipe's training rows in a file."""
+    rows, _ = mapped_rows(load_recipe([str(recipe)], "grpo").script)
     folder.mkdir(exist_ok=True)
-    lines = (
-        json.dumps({"prompt": row["prompt"], "solution": row["solution"]}) + "\n" for row in rows
-    )
-    (folder / "train.jsonl").write_text("".join(lines), encoding="utf-8")
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (folder / "train.jsonl").write_text(lines, encoding="utf-8")
+
+
+def run_keys(cold: Path, out: Path, seed: int, options: argparse.Namespace) -> dict[str, Any]:
+    """What a run from a cold start has besides its recipe."""
+    keys = {
+        "model_name_or_path": str(cold),
+        "unfrozen_parameters": None,
+        "learning_rate": options.learning_rate,
+        "output_dir": str(out),
+        "seed": seed,
+    }
+    return keys | ({"max_steps": options.steps} if options.steps else {})
+
+
+def mark_run(out: Path, history: str, recipe: Path | str) -> None:
+    """Leave in a folder that TRL trained what this layer reads of a finished run."""
+    write_whole(out / "metrics.jsonl", history)
+    run = {"recipe": str(recipe), "method": "grpo", "finished": True}
+    write_whole(out / "run.json", json.dumps(run))
 
 
 def as_trl_takes(whole: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -117,13 +141,7 @@ def cold_start(folder: Path, shape: str, seed: int, raw: str | None) -> Path:
 def train(name: str, out: Path, cold: Path, seed: int, options: argparse.Namespace) -> None:
     """Train one run, and leave its curve and its model in ``out``, its settings beside that."""
     (shape, own), folder = RUNS[name], out.parent
-    keys = {
-        "model_name_or_path": str(cold),
-        "unfrozen_parameters": None,
-        "learning_rate": options.learning_rate,
-        "output_dir": str(out),
-    }
-    keys |= {"seed": seed} | ({"max_steps": options.steps} if options.steps else {})
+    keys = run_keys(cold, out, seed, options)
     if own.get("reward_funcs") != THEIRS:
         run_logged(
             [
@@ -148,11 +166,7 @@ def train(name: str, out: Path, cold: Path, seed: int, options: argparse.Namespa
         for entry in history
     )
     write_yaml(out / "recipe.yaml", theirs)
-    write_whole(out / "metrics.jsonl", lines)
-    write_whole(
-        out / "run.json",
-        json.dumps({"recipe": str(folder / "recipe.yaml"), "method": "grpo", "finished": True}),
-    )
+    mark_run(out, lines, folder / "recipe.yaml")
 
 
 def judged(
@@ -237,6 +251,13 @@ def _summary(folder: Path, model: Path) -> dict[str, Any]:
     }
 
 
+def share_cells(found: list[dict[str, Any]], kind: str) -> list[str]:
+    """The share of right answers over all seeds with its interval, and by seed."""
+    mean, low, high = (100 * bound for bound in mean_interval(by_problem(found, kind)))
+    seeds = ", ".join(f"{100 * statistics.fmean(one[kind]):.1f}" for one in found)
+    return [f"{mean:.1f} % ({low:.1f} to {high:.1f})", seeds]
+
+
 def accuracy_table(scores: dict[str, list[dict[str, Any]]]) -> str:
     """A row a run: each problem is the mean of its seeds, beside the cold start of the run's
     format.
@@ -250,9 +271,7 @@ def accuracy_table(scores: dict[str, list[dict[str, Any]]]) -> str:
     for name, found in scores.items():
         cells = [name]
         for kind in COMPARED:
-            mean, low, high = (100 * bound for bound in mean_interval(by_problem(found, kind)))
-            cells.append(f"{mean:.1f} % ({low:.1f} to {high:.1f})")
-            cells.append(", ".join(f"{100 * statistics.fmean(one[kind]):.1f}" for one in found))
+            cells += share_cells(found, kind)
             start = f"cold start, {RUNS[name][0]}" if name in RUNS else name
             over = paired_difference(by_problem(scores[start], kind), by_problem(found, kind))
             cells.append(in_points(over) if name in RUNS else "")

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 from pathlib import Path
 from typing import Any
@@ -25,12 +24,16 @@ from peers import (
     cold_start,
     held_settings,
     judged,
+    mapped_rows,
+    mark_run,
+    run_keys,
     settings,
+    share_cells,
     train,
     write_yaml,
 )
 
-from r1_recipes.metrics.intervals import mean_interval, paired_difference
+from r1_recipes.metrics.intervals import paired_difference
 from r1_recipes.metrics.scores import COMPARED
 from r1_recipes.runs.run_dir import is_finished
 
@@ -67,29 +70,24 @@ def sdpo(recipe_path: str) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from trl.experimental.sdpo import SDPOConfig, SDPOTrainer
 
-    from r1_recipes.data.load import load_dataset
-    from r1_recipes.prompts import get_response_format
     from r1_recipes.recipe import load_recipe
     from r1_recipes.rewards import get_reward_funcs
 
     recipe = load_recipe([recipe_path], "grpo")
     script, name = recipe.script, recipe.model.model_name_or_path
-    fmt = get_response_format(script.response_format, system_prompt=script.system_prompt)
-    rows, _ = load_dataset(script, fmt, "grpo")
-    columns = [{"prompt": row["prompt"], "solution": row["solution"]} for row in rows]
+    rows, fmt = mapped_rows(script)
     keys = {key: getattr(recipe.training, key) for key in SHARED}
     trainer = SDPOTrainer(
         model=AutoModelForCausalLM.from_pretrained(name),
         args=SDPOConfig(**keys, save_strategy="no", report_to=[]),
         reward_funcs=get_reward_funcs(script.reward_funcs, fmt),
-        train_dataset=Dataset.from_list(columns),
+        train_dataset=Dataset.from_list(rows),
         processing_class=AutoTokenizer.from_pretrained(name),
     )
     trainer.train()
     trainer.save_model()
     history = "".join(json.dumps(entry) + "\n" for entry in trainer.state.log_history)
-    Path(recipe.training.output_dir, "metrics.jsonl").write_text(history, encoding="utf-8")
-    Path(recipe.training.output_dir, "done").touch()
+    mark_run(Path(recipe.training.output_dir), history, recipe_path)
 
 
 def run(options: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
@@ -104,10 +102,8 @@ def run(options: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
         models = {"cold start": cold, **{name: folders[name] / "model" for name in RUNS[1:]}}
         if not is_finished(models["grpo"]):
             train("r1-recipes, tags", models["grpo"], cold, seed, options)
-        if not (models["sdpo"] / "done").exists():
-            keys = {"model_name_or_path": str(cold), "unfrozen_parameters": None, "seed": seed}
-            keys |= {"learning_rate": options.learning_rate, "output_dir": str(models["sdpo"])}
-            keys |= {"max_steps": options.steps} if options.steps else {}
+        if not is_finished(models["sdpo"]):
+            keys = run_keys(cold, models["sdpo"], seed, options)
             path = write_yaml(folders["sdpo"] / "recipe.yaml", settings(GRPO, SHAPE, **keys))
             run_logged([__file__, "--child", path], folders["sdpo"])
         for name, model in models.items():
@@ -117,16 +113,17 @@ def run(options: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
 
 def table(scores: dict[str, list[dict[str, Any]]]) -> str:
     """Accuracy of each run, by seed, and what it is over the cold start and over GRPO."""
-    lines = ["| run | accuracy | % | by seed | over the cold start | over grpo |", "|---" * 6 + "|"]
+    lines = [
+        "| run | accuracy | over seeds | by seed | over the cold start | over grpo |",
+        "|---" * 6 + "|",
+    ]
     for kind, title in COMPARED.items():
         for name, found in scores.items():
-            mean, low, high = (100 * bound for bound in mean_interval(by_problem(found, kind)))
-            seeds = ", ".join(f"{100 * statistics.fmean(one[kind]):.1f}" for one in found)
             over = [
                 in_points(paired_difference(by_problem(scores[of], kind), by_problem(found, kind)))
                 for of in RUNS[:2]
             ]
-            cells = [name, title, f"{mean:.1f} ({low:.1f} to {high:.1f})", seeds, *over]
+            cells = [name, title, *share_cells(found, kind), *over]
             lines.append("| " + " | ".join(cells) + " |")
     return "\n".join([*lines, "", "95 % intervals, over problems and not over seeds."])
 
