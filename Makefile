@@ -27,7 +27,7 @@ export HF_UPDATE_DOWNLOAD_COUNTS = 0
 VENV   := .venv
 BIN    := $(VENV)/bin
 # The recipes for two cores run on the CPU, the others on one GPU, unless CONFIG says otherwise.
-CONFIG ?= $(if $(filter cpu_% countdown_cpu% r1_mini/%,$(patsubst recipes/%,%,$(RECIPE))),cpu,single_gpu)
+CONFIG ?= $(if $(findstring _cpu,_$(RECIPE))$(findstring r1_mini/,$(RECIPE)),cpu,single_gpu)
 EXTRAS ?= demo,dev
 ARGS   ?=
 

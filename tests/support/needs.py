@@ -22,6 +22,7 @@ _EXTRA_OF_MAPPER = {
     "image_question": "images",
     "multiple_choice": "choices",
     "reasoning_gym": "reasoning_gym",
+    "reverse_text": "reverse_text",
     "verifiable_code": "code",
 }
 

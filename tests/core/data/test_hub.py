@@ -30,6 +30,7 @@ HUB: dict[str, list[tuple[str, str | None]]] = {
         for config in ("en", "zh", "en_mix", "zh_mix")
     ],
     "countdown": [("Jiayi-Pan/Countdown-Tasks-3to4", None)],
+    "reverse_text": [("PrimeIntellect/Reverse-Text-RL", None)],
     "openthoughts": [("open-thoughts/OpenThoughts-114k", "metadata")],
     "r1_distill_sft": [("ServiceNow-AI/R1-Distill-SFT", "v1")],
     "image_question": [("lmms-lab/multimodal-open-r1-8k-verified", None)],

@@ -28,6 +28,7 @@ MODELS = {
     "Qwen/Qwen2-7B": (7616, 28, 4, 128, 32768),
     "Qwen/Qwen2-VL-2B": (2209, 28, 2, 128, 32768),
     "Qwen/Qwen3-0.6B": (596, 28, 8, 128, 32768),
+    "PrimeIntellect/Qwen3-0.6B-Reverse-Text-SFT": (596, 28, 8, 128, 32768),
     "Qwen/Qwen3-1.7B": (1721, 28, 8, 128, 40960),
     "Qwen/Qwen3-4B": (4022, 36, 8, 128, 40960),
     "Qwen/Qwen3-4B-Instruct-2507": (4022, 36, 8, 128, 262144),

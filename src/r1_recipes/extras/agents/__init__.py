@@ -8,6 +8,7 @@ PLUGIN = {
         "agents": "r1_recipes.extras.agents.build",
     },
     "environment": {
+        "alphabet_sort": "r1_recipes.extras.agents.alphabet:AlphabetSort",
         "guess_number": "r1_recipes.extras.agents.guess:GuessNumber",
     },
     "mapper": {
