@@ -2,7 +2,6 @@
 
 import runpy
 import sys
-from collections.abc import Sequence
 
 import r1_recipes
 from r1_recipes.common import console, extras
@@ -55,21 +54,19 @@ def main() -> None:
         elif name in ("-h", "--help"):
             console.say(_usage())
         else:
-            suggestion: str | None
+            close = nearest(name.lower(), available)
             if name.endswith((".yaml", ".yml")):
-                suggestion = f"grpo {name}"
-            else:
-                suggestion = _SYNONYMS.get(name.lower()) or next(
-                    iter(nearest(name.lower(), available)), None
-                )
-            hint = f" Did you mean r1-recipes {suggestion}?" if suggestion else ""
+                close = [f"grpo {name}"]
+            elif name.lower() in _SYNONYMS:
+                close = [_SYNONYMS[name.lower()]]
+            hint = f" Did you mean r1-recipes {close[0]}?" if close else ""
             raise RecipeError(
                 f"unknown command {name!r}.{hint} Available: {', '.join(available)}. For help: "
                 f"r1-recipes --help"
             )
 
 
-def run_extra(name: str, argv: Sequence[str] | None = None) -> None:
+def run_extra(name: str) -> None:
     """Run the command of an extra, for ``python -m r1_recipes.NAME``."""
     with console.reported_errors():
         command = extras.installed()["command"].get(name)
@@ -78,17 +75,18 @@ def run_extra(name: str, argv: Sequence[str] | None = None) -> None:
                 f"{name}: needs the extra {name!r}, which is not installed. Fix: install all of "
                 "r1-recipes"
             )
-    extras.load(f"{command[0]}.__main__").main(argv)
+    extras.load(f"{command[0]}.__main__").main()
 
 
 def _usage() -> str:
-    lines = "\n".join(f"  {command:<15}{meaning}" for command, (_, meaning) in commands().items())
-    usage = (
-        "usage: r1-recipes COMMAND RECIPE [--key value ...]      or: python -m r1_recipes COMMAND"
-    )
-    return (
-        f"{usage}\n\n{lines}\n\nEvery command explains itself with --help. "
-        "docs/recipes.md has every key."
+    lines = [f"  {command:<15}{meaning}" for command, (_, meaning) in commands().items()]
+    return "\n".join(
+        [
+            "usage: r1-recipes COMMAND RECIPE [--key value ...]      "
+            "or: python -m r1_recipes COMMAND\n",
+            *lines,
+            "\nEvery command explains itself with --help. docs/recipes.md has every key.",
+        ]
     )
 
 

@@ -51,12 +51,12 @@ def build_trainer(
     else:
         from trl import DistillationTrainer as Trainer  # heavy
     training = recipe.training
-    teacher_arguments = (
+    teacher = model_path(
         training.teacher_model_name_or_path,
         recipe.script.hub,
         training.teacher_model_revision,
+        key="teacher_model_name_or_path",
     )
-    teacher = model_path(*teacher_arguments, key="teacher_model_name_or_path")
     with engine_of(Trainer, training.seed):
         return Trainer(teacher_model=teacher, **arguments)
 

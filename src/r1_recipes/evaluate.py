@@ -36,12 +36,10 @@ def load_benchmark(argv: Sequence[str], *, asks: bool = False) -> Recipe:
     recipe is allowed.
     """
     keys = read_yaml(Path(argv[0]))
-    method = "evaluate" if "num_samples" in keys else "grpo"
-    if (
-        asks
-        and method == "grpo"
-        and not {"reward_funcs", "environment", "num_generations"} & keys.keys()
-    ):
+    method = "grpo"
+    if "num_samples" in keys:
+        method = "evaluate"
+    elif asks and not keys.keys() & {"reward_funcs", "environment", "num_generations"}:
         method = "distill" if "teacher_model_name_or_path" in keys else "sft"
     return load_recipe(argv, method, smoke=smoke_overrides)
 
@@ -146,14 +144,14 @@ def _sampling(recipe: Recipe, options: argparse.Namespace) -> Sampling:
     """
     sampling = Sampling()
     if recipe.method == "evaluate":
-        training, script = recipe.training, recipe.script
+        training = recipe.training
+        script = recipe.script
         sampling = Sampling(
             script.num_samples, training.generation_batch_size, training.seed, script.backend
         )
     typed = {name: getattr(options, name) for name in asdict(sampling)}
-    sampling = replace(
-        sampling, **{name: value for name, value in typed.items() if value is not None}
-    )
+    given = {name: value for name, value in typed.items() if value is not None}
+    sampling = replace(sampling, **given)
     if sampling.num_samples < 0 or sampling.batch_size < 1:
         raise RecipeError("--num_samples must be 0 or more, and --batch_size 1 or more")
     if recipe.training.temperature == 0 and sampling.num_samples > 1:
@@ -168,18 +166,16 @@ def _report(scores: Sequence[Scores], output: Path | None) -> None:
     """Print the tables. With ``output``, write them to ``results.md`` and all numbers to
     ``results.json``.
     """
-    pairs = list(itertools.pairwise(scores))
     parts = [markdown_table([(score.model, score, None) for score in scores], full=True)]
-    parts += [
-        difference_line(before, after, f"{after.model} compared with {before.model}", full=True)
-        for before, after in pairs
-    ]
-    report = "\n\n".join([*parts, f"Judged on {scores[0].judged_on}."])
+    entries = [_entry(score) for score in scores]
+    for number, (before, after) in enumerate(itertools.pairwise(scores), start=1):
+        what = f"{after.model} compared with {before.model}"
+        parts.append(difference_line(before, after, what, full=True))
+        entries[number]["difference"] = {"over": before.model, **differences(before, after)}
+    parts.append(f"Judged on {scores[0].judged_on}.")
+    report = "\n\n".join(parts)
     console.say(report)
     if output:
-        entries = [_entry(score) for score in scores]
-        for entry, (before, after) in zip(entries[1:], pairs, strict=True):
-            entry["difference"] = {"over": before.model, **differences(before, after)}
         # The bounds of a single row are infinite, which JSON cannot write.
         entries = json.loads(json.dumps(entries), parse_constant=lambda infinity: None)
         write_whole(output / "results.json", json.dumps(entries, indent=1, ensure_ascii=False))
@@ -193,12 +189,12 @@ def _entry(scores: Scores) -> dict[str, Any]:
         for name in (*COMPARED, "majority")
         if getattr(scores, name)
     }
-    ks = sorted({2**i for i in range(scores.num_samples.bit_length())} | {scores.num_samples} - {0})
-    return {
-        **asdict(scores),
-        "intervals": intervals,
-        "pass_at": {k: mean_interval(scores.pass_at(k)) for k in ks},
-    }
+    n = scores.num_samples
+    ks = {2**i for i in range(n.bit_length())}
+    if n:
+        ks.add(n)
+    pass_at = {k: mean_interval(scores.pass_at(k)) for k in sorted(ks)}
+    return {**asdict(scores), "intervals": intervals, "pass_at": pass_at}
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def generate(run: Run, store: ShardStore) -> None:
     On the main process, write the dataset that the ``keep`` rules select.
     """
     recipe: GenerateRecipe = run.recipe
-    script, training = recipe.script, recipe.training
+    script = recipe.script
     tokenizer, fmt = load_format(recipe, script.backend)
     examples = example_rows(script, "generate") if script.smoke else None
     rows, report = load_dataset(script, fmt, "generate", tokenizer=tokenizer, rows=examples)
@@ -78,7 +78,7 @@ def generate(run: Run, store: ShardStore) -> None:
         # Wait: a row that a faster process stores would make this start look like a resumed one.
         processes.wait()
         share = pending[processes.rank() :: processes.world_size()]
-        _complete(backend, share, rows, digests, store, training)
+        _complete(backend, share, rows, digests, store, recipe.training)
         processes.wait()
     if not processes.is_main_process():
         return
@@ -135,30 +135,26 @@ def _complete(
     training: Any,
 ) -> None:
     copies = training.num_generations
-    with console.progress(
-        len(pending), "rows", max(1, training.generation_batch_size // copies)
-    ) as count:
+    at_once = max(1, training.generation_batch_size // copies)
+    with console.progress(len(pending), "rows", at_once) as count:
 
         def store_row(index: int, completions: list[Completion], error: str | None) -> None:
             row = rows[index]
-            source = {"question": row.pop("question"), "prompt": row.pop("prompt"), "columns": row}
-            answers = [vars(completion) for completion in completions]
             store.append(
                 {
                     "index": index,
                     "digest": digests[index],
-                    **source,
-                    "completions": answers,
+                    "question": row.pop("question"),
+                    "prompt": row.pop("prompt"),
+                    "columns": row,
+                    "completions": [vars(completion) for completion in completions],
                     "error": error,
                 }
             )
             count(1)
 
-        backend.run(
-            [Request(index, rows[index]["prompt"]) for index in pending],
-            store_row,
-            [(training.temperature, copies)],
-        )
+        requests = [Request(index, rows[index]["prompt"]) for index in pending]
+        backend.run(requests, store_row, [(training.temperature, copies)])
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import os
 import re
 import shlex
 import signal
+import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -53,11 +54,11 @@ class Stage:
     says: str = ""  # a note that is shown while the stage runs
 
     def __post_init__(self) -> None:
-        if (
-            bool(self.recipe) == bool(self.model)
-            or bool(self.recipe) != bool(self.method)
-            or (self.model and self.overrides)
-        ):
+        if self.model:
+            complete = not (self.recipe or self.method or self.overrides)
+        else:
+            complete = bool(self.recipe and self.method)
+        if not complete:
             raise ValueError("must have either method and recipe (and maybe overrides), or model")
         if self.method and self.method not in METHODS:
             raise ValueError(unknown_name("method", self.method, METHODS))
@@ -130,41 +131,36 @@ def run_pipeline(
     pipeline = replace(read_pipeline(path), **replaced)
     output_dir = output_dir or Path(pipeline.output_dir)
     # Load all recipes first: a mistake in a late one should not wait for the earlier stages.
-    recipes = [
-        (stage, _load(pipeline, output_dir, stage)[0]) for stage in pipeline.stages if stage.recipe
-    ]
+    trained = []
+    for stage in pipeline.stages:
+        if stage.recipe:
+            recipe, _ = _load(pipeline, output_dir, stage)
+            if stage.method in _TRAINS:
+                trained.append(Path(recipe.training.output_dir))
     outcomes: dict[str, Outcome] = {}
     for number, stage in enumerate(pipeline.stages, start=1):
-        console.say(
-            f"\n=== {number}/{len(pipeline.stages)} {stage.label}"
-            + (f": {stage.says}" if stage.says else "")
-        )
+        note = f": {stage.says}" if stage.says else ""
+        console.say(f"\n=== {number}/{len(pipeline.stages)} {stage.label}{note}")
         outcomes[stage.name] = _run_stage(pipeline, output_dir, stage)
     table = _table(pipeline, outcomes)
     files.write_whole(output_dir / "results.md", table + "\n")
+    judged = {key: getattr(pipeline, key) for key in ("problems", "num_samples", "seed")}
     stages = {
         stage.name: {"label": stage.label, **asdict(outcomes[stage.name])}
         for stage in pipeline.stages
     }
-    judged = {key: getattr(pipeline, key) for key in ("problems", "num_samples", "seed")}
-    files.write_whole(
-        output_dir / "results.json", json.dumps({"judged": judged, "stages": stages}, indent=1)
-    )
+    results = json.dumps({"judged": judged, "stages": stages}, indent=1)
+    files.write_whole(output_dir / "results.json", results)
     console.say(f"\n=== Done: {pipeline.title}\n\n{table}\n")
     example = [outcome.scores for outcome in outcomes.values() if outcome.scores][-1].examples[0]
     console.say(
         f"One answer of the last model, to {example['question']!r}:\n{example['completion']}\n"
     )
-    trained = [
-        Path(recipe.training.output_dir) for stage, recipe in recipes if stage.method in _TRAINS
-    ]
-    console.say(f"runs and models:  {output_dir}/\nthis table:       {output_dir / 'results.md'}")
+    console.say(f"runs and models:  {output_dir}/\nthis table:       {output_dir}/results.md")
     page = extras.part("report")
     if page:
-        console.say(
-            "reports:          "
-            + f"\n{'':18}".join(map(str, _write_pages(page, trained, output_dir)))
-        )
+        pages = [str(path) for path in _write_pages(page, trained, output_dir)]
+        console.say("reports:          " + "\n                  ".join(pages))
     return outcomes
 
 
@@ -190,21 +186,15 @@ def _run_stage(pipeline: Pipeline, output_dir: Path, stage: Stage) -> Outcome:
     if run_dir.is_done(recipe, folder):
         console.say(f"already done: {folder}")
     else:
+        module = [sys.executable, "-P", "-m"]
         if stage.method == "grpo" and pipeline.preflight:
             console.say(
                 f"--- preflight (for all findings: python -m r1_recipes.preflight "
                 f"{shlex.join(masked_words(argv))})"
             )
-            limits = [
-                "--groups",
-                str(pipeline.preflight.groups),
-                "--seconds",
-                str(pipeline.preflight.seconds),
-            ]
-            _subprocess(
-                [sys.executable, "-P", "-m", "r1_recipes.preflight", *argv, *limits, "--brief"]
-            )
-        _subprocess([sys.executable, "-P", "-m", f"r1_recipes.{stage.method}", *argv])
+            limits = [f"--{key}={value}" for key, value in vars(pipeline.preflight).items()]
+            _subprocess([*module, "r1_recipes.preflight", *argv, *limits, "--brief"])
+        _subprocess([*module, f"r1_recipes.{stage.method}", *argv])
     if stage.method != "generate":
         return Outcome(_judge(pipeline, output_dir, stage, str(folder)))
     yielded = json.loads((folder / "dataset" / "yield.json").read_text(encoding="utf-8"))
@@ -221,11 +211,10 @@ def _load(pipeline: Pipeline, output_dir: Path, stage: Stage) -> tuple[Recipe, l
     Paths inside the pipeline's folder are moved to ``output_dir``.
     """
     settings = read_yaml(Path(stage.recipe))
-    before, after = (
-        json.dumps(f"{str(folder).rstrip('/')}/")[:-1]
-        for folder in (pipeline.output_dir, output_dir)
-    )
-    moved = json.loads(json.dumps({**settings, **(stage.overrides or {})}).replace(before, after))
+    before = json.dumps(pipeline.output_dir.rstrip("/") + "/")[:-1]
+    after = json.dumps(f"{output_dir}/")[:-1]
+    text = json.dumps({**settings, **(stage.overrides or {})})
+    moved = json.loads(text.replace(before, after))
     argv = [stage.recipe, "--seed", str(pipeline.seed)]
     for key, value in moved.items():
         if key != "seed" and value != settings.get(key):
@@ -258,47 +247,37 @@ def _judge(pipeline: Pipeline, output_dir: Path, stage: Stage, model: str) -> Sc
     recipe.script.max_eval_samples = pipeline.problems
     rows, judged_on = rows_to_judge(recipe)
     # Hash the judge's file, not its loaded settings, which depend on the machine.
-    samples = pipeline.num_samples
-    seed = pipeline.seed
+    keys = read_yaml(Path(pipeline.judge))
+    sampling = Sampling(pipeline.num_samples, seed=pipeline.seed)
     weights = sources.weights_stamp(Path(model_path(model, recipe.script.hub)))
     made_by = json.dumps(
-        [read_yaml(Path(pipeline.judge)), pipeline.problems, samples, seed, model, weights],
-        default=str,
+        [keys, pipeline.problems, sampling.num_samples, sampling.seed, model, weights], default=str
     )
-    folder = (
-        output_dir / "judged" / f"{stage.name}-{hashlib.sha256(made_by.encode()).hexdigest()[:8]}"
-    )
-    scores = evaluate_model(
-        model, rows, recipe, Sampling(samples, seed=seed), folder=folder, judged_on=judged_on
-    )
+    digest = hashlib.sha256(made_by.encode()).hexdigest()[:8]
+    folder = output_dir / "judged" / f"{stage.name}-{digest}"
+    scores = evaluate_model(model, rows, recipe, sampling, folder=folder, judged_on=judged_on)
     assert scores  # None is for ranks other than 0
-    console.say(
-        f"{stage.label}: greedy {sum(scores.greedy) / len(rows):.1%}, sampled "
-        f"{sum(scores.sampled) / len(rows):.1%} right"
-    )
+    greedy = statistics.fmean(scores.greedy)
+    sampled = statistics.fmean(scores.sampled)
+    console.say(f"{stage.label}: greedy {greedy:.1%}, sampled {sampled:.1%} right")
     return scores
 
 
 def _table(pipeline: Pipeline, outcomes: dict[str, Outcome]) -> str:
     labels = {stage.name: stage.label for stage in pipeline.stages}
     scores = {name: outcome.scores for name, outcome in outcomes.items() if outcome.scores}
-    blocks = [
-        markdown_table(
-            [(labels[name], outcome.scores, outcome.yielded) for name, outcome in outcomes.items()]
-        )
-    ]
-    blocks += [
-        difference_line(
-            scores[before], scores[after], f'"{labels[after]}" compared with "{labels[before]}"'
-        )
-        for before, after in pipeline.compare
-    ]
+    rows = [(labels[name], outcome.scores, outcome.yielded) for name, outcome in outcomes.items()]
+    blocks = [markdown_table(rows)]
+    for before, after in pipeline.compare:
+        what = f'"{labels[after]}" compared with "{labels[before]}"'
+        blocks.append(difference_line(scores[before], scores[after], what))
     judged_on = next(iter(scores.values())).judged_on
     judged = (
         f"Evaluated on {judged_on}, with {pipeline.num_samples} sampled answer(s) each and seed "
-        f"{pipeline.seed}. Brackets hold 95 % intervals."
+        f"{pipeline.seed}. Brackets hold 95 % intervals.\n{pipeline.note}"
     )
-    return "\n\n".join([*blocks, f"{judged}\n{pipeline.note}".rstrip()])
+    blocks.append(judged.rstrip())
+    return "\n\n".join(blocks)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -29,7 +29,8 @@ def build_trainer(
     """
     from trl import RewardTrainer  # heavy
 
-    training, rows = recipe.training, arguments["train_dataset"]
+    rows = arguments["train_dataset"]
+    limit = recipe.training.max_length
     if recipe.model.use_peft:
         raise RecipeError(
             f"{recipe.path}: use_peft: must be false, got true, because reward_models cannot load "
@@ -37,15 +38,14 @@ def build_trainer(
         )
     check_targets(recipe, tokenizer, rows)
     trainer = RewardTrainer(**arguments)
-    if not len(trainer.train_dataset):
+    dropped = len(rows) - len(trainer.train_dataset)
+    if dropped == len(rows):
         raise RecipeError(
-            f"{recipe.path}: max_length: {training.max_length} drops all {len(rows)} pairs. "
-            f"Fix: a larger max_length"
+            f"{recipe.path}: max_length: {limit} drops all {len(rows)} pairs. Fix: a larger "
+            "max_length"
         )
-    if dropped := len(rows) - len(trainer.train_dataset):
-        logger.warning(
-            "max_length %d drops %d of %d pairs", training.max_length, dropped, len(rows)
-        )
+    if dropped:
+        logger.warning("max_length %d drops %d of %d pairs", limit, dropped, len(rows))
     return trainer
 
 

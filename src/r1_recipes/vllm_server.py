@@ -57,20 +57,19 @@ def server_command(argv: Sequence[str]) -> list[str]:
     TRL adds what its trainers need of a server.
     """
     cut = argv.index("--") if "--" in argv else len(argv)
-    words, flags = list(argv[:cut]), list(argv[cut + 1 :])
+    words = argv[:cut]
+    flags = argv[cut + 1 :]
     if not words or words[0].startswith("-"):
         raise RecipeError(
             f"the first argument must be a recipe, got {shlex.join(argv) or 'nothing'}"
         )
-    method = (
-        "distill"
-        if {"teacher_model_name_or_path", "distill_with"} & read_yaml(Path(words[0])).keys()
-        else "grpo"
-    )
+    keys = read_yaml(Path(words[0])).keys()
+    method = "distill" if keys & {"teacher_model_name_or_path", "distill_with"} else "grpo"
     # The command must not depend on this machine. With use_cpu, Transformers accepts bf16 and fp16
     # without a GPU too.
     recipe = load_recipe([*words, "--use_cpu", "true"], method)
-    model, training = recipe.model, recipe.training
+    model = recipe.model
+    training = recipe.training
     if model.load_in_4bit or model.load_in_8bit:
         raise RecipeError(
             f"{recipe.path}: load_in_4bit and load_in_8bit: TRL cannot send quantized weights to a "
@@ -85,21 +84,24 @@ def server_command(argv: Sequence[str]) -> list[str]:
     from trl.scripts.vllm_serve import ScriptArguments, build_command
 
     host = training.vllm_server_host
+    # On this machine, its own name may stand for a loopback address, which other machines cannot
+    # reach.
+    if host not in ("localhost", "::1") and not host.startswith("127."):
+        host = "0.0.0.0"
+    # Use the trainer's precision, so that the log probabilities of sampling and training are as
+    # close as possible.
+    dtype = model.dtype or "auto"
+    if training.bf16:
+        dtype = "bfloat16"
+    elif training.fp16:
+        dtype = "float16"
     arguments = ScriptArguments(
         model=model_path(model.model_name_or_path, recipe.script.hub, model.model_revision),
         revision=model.model_revision if model.model_revision != "main" else None,
         tensor_parallel_size=training.vllm_tensor_parallel_size,
-        # On this machine, its own name may stand for a loopback address, which other machines
-        # cannot reach.
-        host=host if host in ("localhost", "::1") or host.startswith("127.") else "0.0.0.0",
+        host=host,
         port=training.vllm_server_port,
-        # Use the trainer's precision, so that the log probabilities of sampling and training are as
-        # close as possible.
-        dtype="bfloat16"
-        if training.bf16
-        else "float16"
-        if training.fp16
-        else model.dtype or "auto",
+        dtype=dtype,
         max_model_len=training.vllm_max_model_length,
         trust_remote_code=training.trust_remote_code,
         vllm_model_impl=training.vllm_model_impl,

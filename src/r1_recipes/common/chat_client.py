@@ -110,19 +110,11 @@ class ChatServer:
             RecipeError: The server refuses the model or the key.
         """
         address = self.check()
-        parameters = {
-            name: value
-            for name, value in sampling.items()
-            if name in _OPENAI_PARAMETERS and value is not None
-        }
-        parameters["extra_body"] = {
-            name: value
-            for name, value in sampling.items()
-            if name not in _OPENAI_PARAMETERS and value is not None
-        }
+        extra_body = {name: value for name, value in sampling.items() if value is not None}
+        shared = {name: extra_body.pop(name) for name in _OPENAI_PARAMETERS if name in extra_body}
         requests = []
         for number, messages in enumerate(conversations):
-            request = {**parameters, "messages": messages}
+            request = {**shared, "extra_body": extra_body, "messages": messages}
             if seeds is not None:
                 request["seed"] = seeds[number]
             if tools and tools[number]:  # servers refuse an empty list
@@ -188,7 +180,8 @@ class ChatServer:
 
 def _read(answer: Any) -> Reply:
     choice = answer.choices[0]
-    message, ended = choice.message, getattr(choice, "finish_reason", None)
+    message = choice.message
+    ended = getattr(choice, "finish_reason", None)
     if ended not in _COMPLETE_REASONS:
         return Reply(
             error=masked_text(f"the completion was cut: finish_reason {str(ended)!r:.40}"),
@@ -199,23 +192,19 @@ def _read(answer: Any) -> Reply:
         if not isinstance(text, str | None):
             raise TypeError(f"a text is of type {type(text).__name__}")
     tokens = getattr(answer.usage, "completion_tokens", None)
-    counted = type(tokens) is int and 0 <= tokens < 2**31
+    if type(tokens) is not int or not 0 <= tokens < 2**31:
+        tokens = None
     calls = [call.model_dump() for call in getattr(message, "tool_calls", None) or ()]
-    return Reply(
-        message.content or "", calls or None, reasoning, tokens if counted else None, ended
-    )
+    return Reply(message.content or "", calls or None, reasoning, tokens, ended)
 
 
 def _error_text(error: Exception) -> str:
     """Return an error as one line without the key, which some servers quote."""
     import openai
 
-    # "Connection error." says little. Its cause names the reason.
-    cause = (
-        error.__cause__
-        if isinstance(error, openai.APIConnectionError)
-        and not isinstance(error, openai.APITimeoutError)
-        else None
-    )
+    cause = None
+    if type(error) is openai.APIConnectionError:
+        # "Connection error." says little. Its cause names the reason.
+        cause = error.__cause__
     text = masked_text(first_line(cause or error))
     return text if len(text) <= _ERROR_WIDTH else text[: _ERROR_WIDTH - 1] + "…"

@@ -82,12 +82,11 @@ def bar(total: int, label: str, **options: Any) -> Any:
     from tqdm.auto import tqdm  # heavy
 
     sink = sys.stderr if sys.stderr.isatty() else open(os.devnull, "w")  # noqa: SIM115
-    off = not processes.is_main_process()
     return tqdm(
         total=total,
         desc=label,
         file=sink,
-        disable=off,
+        disable=not processes.is_main_process(),
         smoothing=0,
         delay=0,
         dynamic_ncols=True,
@@ -143,12 +142,10 @@ def reported_errors() -> Iterator[None]:
         raise SystemExit(2) from None
     except Exception as error:
         if _is_out_of_memory(error):
-            fix = (
-                "use a smaller batch, model or max_completion_length, or raise the memory limit "
-                "(ulimit -v, or the container's limit)"
-            )
             sys.stderr.write(
-                f"error: this process ran out of memory: {first_line(error)} Fix: {fix}\n"
+                f"error: this process ran out of memory: {first_line(error)} Fix: use a smaller "
+                "batch, model or max_completion_length, or raise the memory limit (ulimit -v, or "
+                "the container's limit)\n"
             )
             raise SystemExit(2) from None
         # run.log keeps the traceback after the terminal is closed.

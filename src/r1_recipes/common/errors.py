@@ -20,10 +20,7 @@ _FOREIGN_PLACES = (
     "<",
 )
 # What the user's code may raise. Its sys.exit() must not end a run silently.
-USER_ERRORS = (
-    Exception,
-    SystemExit,
-)
+USER_ERRORS = (Exception, SystemExit)
 
 
 class RecipeError(ValueError):
@@ -47,9 +44,8 @@ class BatchError(RecipeError):
 def require(condition: object, key: str, allowed: str, value: object, fix: str = "") -> None:
     """Raise RecipeError, ``KEY: must be ALLOWED, got VALUE``, unless ``condition`` holds."""
     if not condition:
-        raise RecipeError(
-            f"{key}: must be {allowed}, got {value!r}" + (f". Fix: {fix}" if fix else "")
-        )
+        end = f". Fix: {fix}" if fix else ""
+        raise RecipeError(f"{key}: must be {allowed}, got {value!r}{end}")
 
 
 @contextlib.contextmanager
@@ -95,12 +91,10 @@ def user_code_place(error: BaseException) -> str:
 
     Return ``""`` if the error passed through none.
     """
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not is_foreign(frame.filename)
-    ]
-    return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not is_foreign(frame.filename):
+            return f" ({frame.filename}:{frame.lineno})"
+    return ""
 
 
 def defined_at(function: Any) -> str:
@@ -110,11 +104,9 @@ def defined_at(function: Any) -> str:
     """
     begins = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
     code = getattr(inspect.unwrap(begins), "__code__", None)
-    return (
-        ""
-        if code is None or is_foreign(code.co_filename)
-        else f" ({code.co_filename}:{code.co_firstlineno})"
-    )
+    if code is None or is_foreign(code.co_filename):
+        return ""
+    return f" ({code.co_filename}:{code.co_firstlineno})"
 
 
 @contextlib.contextmanager

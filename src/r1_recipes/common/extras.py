@@ -68,9 +68,9 @@ def _packages() -> Iterator[tuple[str, Plugin]]:
         try:
             yield entry.value, entry.load()
         except USER_ERRORS as error:
-            fix = "Fix: repair or uninstall that package"
             raise RecipeError(
-                f"plugin {entry.value}: the import fails: {first_line(error)} {fix}"
+                f"plugin {entry.value}: the import fails: {first_line(error)} Fix: repair or "
+                "uninstall that package"
             ) from error
 
 

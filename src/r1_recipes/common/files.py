@@ -14,6 +14,7 @@ from typing import IO, Any
 
 from r1_recipes.common.errors import RecipeError
 
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 # recipes/ and accelerate_configs/: links in a clone, copies in a wheel.
 SHIPPED = Path(__file__).parents[1] / "shipped"
 
@@ -44,7 +45,8 @@ def find_local(name: str, folder: Path) -> str:
 
 def not_utf8(path: Path) -> str:
     """Return where a file is not UTF-8, and the command that converts it."""
-    text, line = path.read_bytes(), 1
+    text = path.read_bytes()
+    line = 1
     encoding = "utf-16" if text.startswith((b"\xff\xfe", b"\xfe\xff")) else "cp1252"
     if b"\0" in text[:2]:  # UTF-16 without a byte order mark
         encoding = "utf-16be" if text.startswith(b"\0") else "utf-16le"
@@ -63,12 +65,12 @@ def find_yaml(path: Path) -> Path:
 
     Search the working directory, its ``recipes/``, and the shipped files.
     """
-    places = (
-        shipped(Path(folder, name))
-        for name in (path, Path(f"{path}.yaml"))
-        for folder in ("", "recipes")
-    )
-    return next((place for place in places if place.is_file()), path)
+    for name in (path, f"{path}.yaml"):
+        for folder in ("", "recipes"):
+            place = shipped(Path(folder, name))
+            if place.is_file():
+                return place
+    return path
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -101,23 +103,19 @@ def disk_problems_named(folder: Path) -> Iterator[None]:
 def disk_problem(error: BaseException, folder: Path) -> str | None:
     """Return how ``folder`` or its disk made a write fail, or ``None`` for another cause."""
     cause: BaseException | None = error
-    full, absent = os.strerror(errno.ENOSPC), os.strerror(errno.ENOENT)
+    full = os.strerror(errno.ENOSPC)
+    absent = os.strerror(errno.ENOENT)
     while cause is not None:
-        text, not_found = str(cause), isinstance(cause, FileNotFoundError)
+        text = str(cause)
         # A host that shares no disk with rank 0 may not have the folder, whatever has failed.
-        if not folder.is_dir() and (not_found or absent in text):
+        if not folder.is_dir() and (isinstance(cause, FileNotFoundError) or absent in text):
             return "the folder was removed or renamed while the run wrote to it"
-        if isinstance(cause, OSError) and cause.errno in (
-            errno.ENOSPC,
-            errno.EDQUOT,
-            errno.EROFS,
-            errno.EIO,
-        ):
+        if isinstance(cause, OSError) and cause.errno in _DISK_ERRORS:
             return f"cannot be written: {os.strerror(cause.errno)}"
-        if isinstance(cause, FileNotFoundError) and Path(
-            cause.filename or ""
-        ).absolute().is_relative_to(folder.absolute()):
-            return f"{cause.filename} was removed while the run wrote to it"
+        if isinstance(cause, FileNotFoundError):
+            missing = Path(cause.filename or "").absolute()
+            if missing.is_relative_to(folder.absolute()):
+                return f"{cause.filename} was removed while the run wrote to it"
         # The writers of safetensors and torch raise no OSError, and torch does not give the reason:
         # "PytorchStreamWriter failed writing file", or "[enforce fail at inline_container.cc:672]".
         if full in text or "PytorchStreamWriter failed" in text or "inline_container.cc" in text:
@@ -166,19 +164,20 @@ def file_text(path: Path, limit: int = 16 << 20, errors: str = "strict") -> str:
     """Read a file of an untrusted run folder. Symlinks, pipes and devices are refused."""
     if path.is_symlink() or not path.is_file():
         raise FileNotFoundError(f"{path.name} is not a regular file")
-    if path.stat().st_size > limit:
-        raise ValueError(
-            f"{path.name} has {path.stat().st_size} bytes, but at most {limit} are read"
-        )
+    size = path.stat().st_size
+    if size > limit:
+        raise ValueError(f"{path.name} has {size} bytes, but at most {limit} are read")
     return path.read_text(encoding="utf-8", errors=errors)
 
 
-def digest(path: Path) -> str:
+def digest(path: Path, pieces: int = 0) -> str:
     """Return the XXH3 checksum of a file, about 5 GB/s per core.
 
-    The checksum is cached while the file's size and time stay the same.
+    With ``pieces``, read only that many pieces of 1 MiB. The checksum is cached while the file's
+    size and time stay the same.
     """
-    return _cached_digest(path, 0)
+    state = path.stat()
+    return _digest(path, pieces, state.st_size, state.st_mtime_ns, state.st_ino)
 
 
 def sampled_digest(path: Path) -> str:
@@ -186,15 +185,10 @@ def sampled_digest(path: Path) -> str:
 
     The sample is the size and 1,024 pieces of 1 MiB, evenly spaced.
     """
-    return _cached_digest(path, _PIECES if path.stat().st_size > _PIECES * _PIECE else 0)
+    return digest(path, _PIECES if path.stat().st_size > _PIECES * _PIECE else 0)
 
 
 _PIECES, _PIECE = 1024, 2**20
-
-
-def _cached_digest(path: Path, pieces: int) -> str:
-    state = path.stat()
-    return _digest(path, pieces, state.st_size, state.st_mtime_ns, state.st_ino)
 
 
 @functools.lru_cache(maxsize=4096)

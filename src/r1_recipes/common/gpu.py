@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 from contextlib import suppress
 from pathlib import Path
@@ -24,19 +23,18 @@ def unusable_gpu() -> str | None:
     driver = _nvidia_driver()
     if driver is None:
         return None
-    gpu_and_torch = (
-        f"this machine has an NVIDIA GPU (driver {driver}), and torch {torch.__version__}, built"
-    )
-    use_cpu = "or train on the CPU, which is hundreds of times slower: --use_cpu true"
-    if torch.version.cuda is None:
-        return (
-            f"{gpu_and_torch} without CUDA, cannot use it. Fix: torch's build for CUDA, {use_cpu}"
+    built = "without CUDA"
+    fix = "torch's build for CUDA"
+    if torch.version.cuda is not None:
+        built = f"for CUDA {torch.version.cuda}"
+        fix = (
+            "a driver that is new enough (580 or newer for CUDA 13), a torch build for the CUDA "
+            "of this driver (https://pytorch.org/get-started/previous-versions/)"
         )
     return (
-        f"{gpu_and_torch} for CUDA {torch.version.cuda}, cannot use it. Fix: a driver that is new "
-        f"enough (580 or newer for CUDA 13), a torch build "
-        "for the CUDA of this driver (https://pytorch.org/get-started/previous-versions/), "
-        f"{use_cpu}"
+        f"this machine has an NVIDIA GPU (driver {driver}), and torch {torch.__version__}, built "
+        f"{built}, cannot use it. Fix: {fix}, or train on the CPU, which is hundreds of times "
+        "slower: --use_cpu true"
     )
 
 
@@ -46,13 +44,10 @@ def _nvidia_driver() -> str | None:
         text = _VERSION.read_text(errors="replace") if _VERSION.exists() else ""
         version = re.search(r"Kernel Module.*?(\d+\.\d[\d.]*)", text)
         return version[1] if version else "of an unknown version"
-    command = shutil.which("nvidia-smi")  # WSL has no control device file
-    with suppress(OSError, subprocess.SubprocessError):
-        if command:
-            query = [command, "--query-gpu=driver_version", "--format=csv,noheader"]
-            return subprocess.run(
-                query, capture_output=True, text=True, timeout=30, check=True
-            ).stdout.split()[0]
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    with suppress(OSError, subprocess.SubprocessError):  # WSL has no control device file
+        answer = subprocess.check_output(query, text=True, timeout=30, stderr=subprocess.DEVNULL)
+        return answer.split()[0]
     return None
 
 
@@ -69,10 +64,9 @@ def use_first_gpu() -> str | None:
         return None
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
     os.environ["CUDA_VISIBLE_DEVICES"] = first
-    launch_hint = "accelerate launch --config_file accelerate_configs/ddp.yaml trains on all"
     return (
-        f"one process uses one GPU, the first of {count} "
-        f"(CUDA_VISIBLE_DEVICES={first}). {launch_hint}"
+        f"one process uses one GPU, the first of {count} (CUDA_VISIBLE_DEVICES={first}). "
+        "accelerate launch --config_file accelerate_configs/ddp.yaml trains on all"
     )
 
 

@@ -33,12 +33,9 @@ def hold(folder: Path) -> None:
         file = open_unlinked(path, "a+b", buffering=0)
         _lock(file, folder)
         file.truncate(0)
-        file.write(
-            (
-                f"process {os.getpid()} on {socket.gethostname()}, since "
-                f"{time.strftime('%FT%TZ', time.gmtime())}\n"
-            ).encode()
-        )
+        since = time.strftime("%FT%TZ", time.gmtime())
+        holder = f"process {os.getpid()} on {socket.gethostname()}, since {since}\n"
+        file.write(holder.encode())
     except OSError as error:
         raise RecipeError(
             f"{folder}: cannot be written: {error.strerror}. Fix: free some disk space, or choose "
@@ -70,5 +67,6 @@ def _lock(file: IO[bytes], folder: Path) -> None:
 
 def release(folder: Path | None = None) -> None:
     """Unlock a folder, or with ``None`` every folder that this process holds."""
-    for path in [path for path in _held if folder is None or path.parent == folder.resolve()]:
-        _held.pop(path).close()
+    for path in list(_held):
+        if folder is None or path.parent == folder.resolve():
+            _held.pop(path).close()

@@ -107,7 +107,8 @@ def masked(value: Any, name: str = "") -> Any:
 
 def masked_words(argv: Sequence[str]) -> list[str]:
     """Return a command line with all secrets masked."""
-    shown, name = [], ""
+    shown = []
+    name = ""
     for word in argv:
         flag, equals, value = word.partition("=")
         if not word.startswith("--") and not (equals and is_secret(flag)):
@@ -116,11 +117,9 @@ def masked_words(argv: Sequence[str]) -> list[str]:
         if value.lstrip()[:1] in ("{", "["):
             with contextlib.suppress(RecipeError):  # incomplete YAML is masked by pattern below
                 read = parse_yaml(value, "a setting")
-                value = (
-                    value
-                    if masked(read) == read
-                    else json.dumps(masked(read), ensure_ascii=False, default=str)
-                )
+                hidden = masked(read)
+                if hidden != read:
+                    value = json.dumps(hidden, ensure_ascii=False, default=str)
         value = _LINE.sub(lambda m: m[1] + _hide(m[3]) if is_secret(m[2]) else m[0], value)
         shown.append(flag + equals + masked(value, name))
     return shown
@@ -161,13 +160,12 @@ def _without_pairs(written: str) -> str:
     """
 
     def pair(match: re.Match[str]) -> str:
-        if is_secret(match[1]):
-            return match[1] + match[2] + _hide_all(match[3])
-        return (
-            match[1] + match[2] + _PAIR.sub(pair, match[3])
-            if match[3].startswith("[")
-            else match[0]
-        )
+        name, between, value = match.groups()
+        if is_secret(name):
+            return name + between + _hide_all(value)
+        if value.startswith("["):
+            return name + between + _PAIR.sub(pair, value)
+        return match[0]
 
     return _PAIR.sub(pair, written)
 
@@ -179,7 +177,10 @@ def _without_logins(text: str) -> str:
 
     def query(match: re.Match[str]) -> str:
         name = match[1]
-        hides = is_secret(name) or name.lower().endswith(("sig", "signature", "key", "jwt"))
-        return f"{name}={_hide(match[2])}" if hides else match[0]
+        if is_secret(name) or name.lower().endswith(("sig", "signature", "key", "jwt")):
+            return f"{name}={_hide(match[2])}"
+        return match[0]
 
-    return _SHAPE.sub(lambda match: _hide(match[0]), _QUERY.sub(query, _LOGIN.sub(login, text)))
+    text = _LOGIN.sub(login, text)
+    text = _QUERY.sub(query, text)
+    return _SHAPE.sub(lambda match: _hide(match[0]), text)

@@ -18,14 +18,15 @@ def completion_texts(completions: Sequence[Any]) -> list[str]:
 
     Of messages, only a last message of the assistant counts.
     """
-    return [
-        text
-        if isinstance(text, str)
-        else message_text(text[-1])
-        if text and text[-1]["role"] == "assistant"
-        else ""
-        for text in completions
-    ]
+    return [_completion_text(completion) for completion in completions]
+
+
+def _completion_text(completion: Any) -> str:
+    if isinstance(completion, str):
+        return completion
+    if completion and completion[-1]["role"] == "assistant":
+        return message_text(completion[-1])
+    return ""
 
 
 def message_text(message: dict[str, Any]) -> str:
@@ -55,11 +56,11 @@ def transcript(messages: Sequence[dict[str, Any]]) -> str:
 def _arguments(arguments: Any) -> str:
     if not isinstance(arguments, dict):
         return str(arguments or "")
-    texts = {
-        name: f"\n{value}" if "\n" in str(value) else repr(value)
-        for name, value in arguments.items()
-    }
-    return "\n".join(f"{name}={text}" for name, text in texts.items())
+    lines = []
+    for name, value in arguments.items():
+        text = f"\n{value}" if "\n" in str(value) else repr(value)
+        lines.append(f"{name}={text}")
+    return "\n".join(lines)
 
 
 def last_user_text(prompt: Any) -> str:
@@ -83,11 +84,10 @@ def words(value: Any, roles: bool = False) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, dict):
-        content, role = value.get("content"), value.get("role")
-        content_text = words(value.get("text") if content is None else content)
-        return (
-            f"[{role}]\n{content_text}" if role and (roles or role != "assistant") else content_text
-        )
+        content = value.get("content")
+        role = value.get("role")
+        text = words(value.get("text") if content is None else content)
+        return f"[{role}]\n{text}" if role and (roles or role != "assistant") else text
     if isinstance(value, list):
         return "\n\n".join(words(part, roles) for part in value)
     return ""

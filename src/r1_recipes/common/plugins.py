@@ -9,6 +9,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterator, MutableMapping
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -43,9 +44,9 @@ class Registry(MutableMapping[str, T]):
         self._objects: dict[str, T] = {}
 
     def __getitem__(self, name: str) -> T:
-        if name not in self._objects and name in extras.installed()[self.kind]:
-            self.register(name, extras.load(extras.installed()[self.kind][name]))
-        return self._objects[name]
+        if name in self._objects:
+            return self._objects[name]
+        return self.register(name, extras.load(extras.installed()[self.kind][name]))
 
     def __setitem__(self, name: str, thing: T) -> None:
         self._objects[name] = thing
@@ -63,7 +64,7 @@ class Registry(MutableMapping[str, T]):
         return iter({**self._objects, **extras.installed()[self.kind]})
 
     def __len__(self) -> int:
-        return len({**self._objects, **extras.installed()[self.kind]})
+        return len(set(self))
 
     def register(self, name: str, thing: T) -> T:
         """Add a class or function under a name, and set the class's ``name``.
@@ -85,25 +86,21 @@ class Registry(MutableMapping[str, T]):
         The user's object is written ``my_module:my_name`` or ``my_file.py:my_name``. Raise
         RecipeError if the name is unknown.
         """
-        if name in self._objects:
-            return self._objects[name]
+        if name in self:
+            return self[name]
         if ":" in name:
             return import_object(name, self.kind)
-        if name not in self:
-            module, dot, attribute = name.rpartition(".")
-            is_file = name.endswith(".py") or "/" in name
-            fix = (
-                f"{name}:NAME"
-                if is_file
-                else f"{module}:{attribute}"
-                if dot
-                else f"my_module:my_{self.kind}"
-            )
-            raise RecipeError(
-                unknown_name(self.kind, name, self)
-                + f" To name your own {self.kind}, write a colon: {fix}."
-            )
-        return self[name]
+        module, dot, attribute = name.rpartition(".")
+        if name.endswith(".py") or "/" in name:
+            fix = f"{name}:NAME"
+        elif dot:
+            fix = f"{module}:{attribute}"
+        else:
+            fix = f"my_module:my_{self.kind}"
+        raise RecipeError(
+            f"{unknown_name(self.kind, name, self)} To name your own {self.kind}, "
+            f"write a colon: {fix}."
+        )
 
 
 def look_beside(recipe: Path) -> None:
@@ -128,16 +125,16 @@ def import_object(path: str, kind: str) -> Any:
         return getattr(module, attribute)
     except AttributeError as error:
         names = (name for name in vars(module) if not name.startswith("_"))
-        raise RecipeError(
-            f"{where}: " + unknown_name(f"name in {module.__file__}", attribute, names)
-        ) from error
+        unknown = unknown_name(f"name in {module.__file__}", attribute, names)
+        raise RecipeError(f"{where}: {unknown}") from error
 
 
 def _on_the_path(name: str, where: str) -> str:
     """Put the folder of a file or module on the path. Return the name to import it by."""
     if not name.endswith(".py") and "/" not in name:
-        if not _is_importable(name):
-            _add_recipe_folder(name.partition(".")[0])
+        package = name.partition(".")[0]
+        if package and package not in sys.modules and importlib.util.find_spec(package) is None:
+            _add_recipe_folder(package)
         return name
     file = _user_file(name)
     if file is None:
@@ -169,11 +166,6 @@ def _searched() -> str:
     return " or ".join(dict.fromkeys((os.getcwd(), str(_recipe_folder or os.getcwd()))))
 
 
-def _is_importable(module_name: str) -> bool:
-    package = module_name.partition(".")[0]
-    return not package or package in sys.modules or importlib.util.find_spec(package) is not None
-
-
 def _add_recipe_folder(module: str) -> None:
     """Add the recipe's folder to the path if it holds a module or package of this name."""
     folder = _recipe_folder
@@ -199,13 +191,14 @@ def _module_of(file: Path, where: str) -> str:
 
     Worker processes import the file by this name too.
     """
-    if str(file.parent.resolve()) not in sys.path:
-        sys.path.append(str(file.parent.resolve()))
+    folder = str(file.parent.resolve())
+    if folder not in sys.path:
+        sys.path.append(folder)
     importlib.invalidate_caches()
+    module: ModuleType | ModuleSpec | None = sys.modules.get(file.stem)
     # For a dotted name, find_spec would import the package first.
-    module = sys.modules.get(file.stem) or (
-        None if "." in file.stem else importlib.util.find_spec(file.stem)
-    )
+    if module is None and "." not in file.stem:
+        module = importlib.util.find_spec(file.stem)
     origin = getattr(module, "__file__", getattr(module, "origin", None))
     if not (origin and Path(origin).is_file() and file.samefile(origin)):
         other = f", which belongs to {origin or module}" if module else ""

@@ -59,11 +59,10 @@ def start_child(command: list[str], **options: Any) -> subprocess.Popen:
     When this process ends, even by kill -9, Linux sends SIGTERM to the command (PR_SET_PDEATHSIG),
     and training saves a checkpoint.
     """
-    libc = ctypes.CDLL(None)
-    signal_on_parent_death = (
-        (lambda: libc.prctl(1, signal.SIGTERM)) if sys.platform == "linux" else None
-    )
-    return subprocess.Popen(command, process_group=0, preexec_fn=signal_on_parent_death, **options)
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None)
+        options["preexec_fn"] = lambda: libc.prctl(1, signal.SIGTERM)
+    return subprocess.Popen(command, process_group=0, **options)
 
 
 def destroy_process_group_at_exit() -> None:
@@ -119,7 +118,8 @@ def handled_by(handler: Callable[[int, Any], None]) -> Iterator[None]:
 
     A SIGHUP that ``nohup`` ignores stays ignored.
     """
-    numbers, previous = [signal.SIGINT, signal.SIGTERM], {}
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    previous = {}
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
     with contextlib.suppress(ValueError):  # only the main thread may set signal handlers

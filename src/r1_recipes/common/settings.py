@@ -65,13 +65,11 @@ def _read(f: Field, hint: Any, value: Any, where: str) -> Any:
         return from_mapping(hint, value, where)  # type: ignore[arg-type]
     origin = get_origin(hint) or hint
     if origin is tuple and is_dataclass(entry := get_args(hint)[0]):
-        if not isinstance(value, list) or not value:
-            raise RecipeError(
-                f"{where}: must be a list of mappings of "
-                f"{', '.join(part.name for part in fields(entry))}, got {value!r}"
-            )
+        names = ", ".join(part.name for part in fields(entry))
+        require(isinstance(value, list) and value, where, f"a list of mappings of {names}", value)
+        item_name = where.removesuffix("s")
         return tuple(
-            _read(f, entry, item, f"{where.removesuffix('s')} {number}")
+            _read(f, entry, item, f"{item_name} {number}")
             for number, item in enumerate(value, start=1)
         )
     allowed, fits = _VALUE_CHECKS[origin]

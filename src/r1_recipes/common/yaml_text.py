@@ -37,21 +37,19 @@ def read_yaml(path: Path) -> dict[str, Any]:
         )
     if not path.is_file():
         close = nearest(path.name, (p.name for p in path.parent.glob("*.yaml")))
-        hint = (
-            f" Did you mean {path.parent / close[0]}?"
-            if close
-            else " To list the shipped recipes: r1-recipes recipes"
-        )
-        raise RecipeError(f"{path}: no such recipe file.{hint}")
+        hint = "To list the shipped recipes: r1-recipes recipes"
+        if close:
+            hint = f"Did you mean {path.parent / close[0]}?"
+        raise RecipeError(f"{path}: no such recipe file. {hint}")
     return read_mapping(path)
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
     """Return the mapping in an existing YAML file. Raise as :func:`read_yaml` does."""
-    if path.stat().st_size > _MAX_YAML_BYTES:
+    size = path.stat().st_size
+    if size > _MAX_YAML_BYTES:
         raise RecipeError(
-            f"{path}: has {path.stat().st_size} bytes, but a recipe may have at most "
-            f"{_MAX_YAML_BYTES}"
+            f"{path}: has {size} bytes, but a recipe may have at most {_MAX_YAML_BYTES}"
         )
     try:
         text = path.read_text(encoding="utf-8")
@@ -66,11 +64,12 @@ def read_mapping(path: Path) -> dict[str, Any]:
         raise RecipeError(
             f"{path}: must be a mapping of keys to values, found {type(values).__name__}"
         )
-    for key in (key for key in values if not isinstance(key, str)):
-        raise RecipeError(
-            f"{path}: YAML reads the key {key!r} as {type(key).__name__}, not as text. Fix: put it "
-            "in quotes"
-        )
+    for key in values:
+        if not isinstance(key, str):
+            raise RecipeError(
+                f"{path}: YAML reads the key {key!r} as {type(key).__name__}, not as text. Fix: "
+                "put it in quotes"
+            )
     return values
 
 
@@ -90,10 +89,9 @@ def parse_yaml(text: str, name: str) -> Any:
         loader.name = name  # the loader names the file in its errors
         return _bounded_document(loader)
     except RecursionError:
-        limits = f"{_MAX_YAML_VALUES} values or {_MAX_YAML_LEVELS} levels"
         raise RecipeError(
-            f"{name}: this file expands to more than {limits} through YAML aliases. Fix: remove "
-            "the aliases"
+            f"{name}: this file expands to more than {_MAX_YAML_VALUES} values or "
+            f"{_MAX_YAML_LEVELS} levels through YAML aliases. Fix: remove the aliases"
         ) from None
     except RecipeError:
         raise
@@ -108,9 +106,8 @@ def parse_yaml(text: str, name: str) -> Any:
         for mark in (getattr(error, "context_mark", None), getattr(error, "problem_mark", None)):
             if mark is not None:
                 mark.buffer = None  # the line itself may hold a secret
-        raise RecipeError(
-            f"{name}: not valid YAML: {' '.join(f'{type(error).__name__}: {error}'.split())}"
-        ) from error
+        problem = f"{type(error).__name__}: {error}"
+        raise RecipeError(f"{name}: not valid YAML: {' '.join(problem.split())}") from error
 
 
 def _bounded_document(loader: yaml.SafeLoader) -> Any:
@@ -141,17 +138,20 @@ def _extent(node: yaml.Node, extents: dict[yaml.Node, tuple[float, float]]) -> t
             and len(node.value) > _MAX_DIGITS
         ):
             raise ValueError(f"a number of {len(node.value)} characters")
-        parts = [
-            part
-            for entry in node.value
-            for part in (entry if isinstance(entry, tuple) else (entry,))
-        ]
-        inner = [_extent(part, extents) for part in parts if isinstance(part, yaml.Node)]
-        extents[node] = (
-            1 + sum(values for values, _ in inner),
-            1 + max((levels for _, levels in inner), default=0),
-        )
+        values: float = 1
+        levels: float = 0
+        for part in _parts(node):
+            part_values, part_levels = _extent(part, extents)
+            values += part_values
+            levels = max(levels, part_levels)
+        extents[node] = (values, levels + 1)
     return extents[node]
+
+
+def _parts(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [part for pair in node.value for part in pair]
+    return node.value if isinstance(node, yaml.SequenceNode) else []
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):

@@ -57,11 +57,12 @@ def get_backend(
     if not has_tools:
         return single
     training = recipe.training
-    limits = (
+    return extras.needed("agents", "tools").EpisodeBackend(
+        single,
+        tools,
+        environments,
+        rows,
         training.max_tool_calling_iterations,
         training.max_completion_length,
         training.generation_batch_size,
-    )
-    return extras.needed("agents", "tools").EpisodeBackend(
-        single, tools, environments, rows, *limits
     )

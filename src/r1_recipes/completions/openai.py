@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from r1_recipes.common.chat_client import MAX_FAILURES_IN_A_ROW, ChatServer, Reply
 from r1_recipes.common.errors import RecipeError
@@ -31,6 +31,7 @@ _NEUTRAL = {
 _SLICE = 64
 
 
+@dataclass
 class _Rows:
     """Collect replies by row, and hand over a row when it has ``count`` replies.
 
@@ -38,36 +39,36 @@ class _Rows:
     caused by the rows.
     """
 
-    def __init__(
-        self, count: int, max_failures: int, read: Callable[[Reply], Completion], sink: Sink
-    ) -> None:
-        self._count, self._max_failures, self._read, self._sink = count, max_failures, read, sink
-        self._replies: defaultdict[int, dict[int, Reply]] = defaultdict(dict)
-        self._held_back: list[tuple[int, list[Completion], str | None]] = []
+    count: int
+    max_failures: int
+    read: Callable[[Reply], Completion]
+    sink: Sink
+    replies: dict[int, dict[int, Reply]] = field(default_factory=dict)
+    held_back: list[tuple[int, list[Completion], str | None]] = field(default_factory=list)
 
     def add(self, index: int, sample: int, reply: Reply) -> None:
-        self._replies[index][sample] = reply
-        if len(self._replies[index]) < self._count:
+        by_sample = self.replies.setdefault(index, {})
+        by_sample[sample] = reply
+        if len(by_sample) < self.count:
             return
-        by_sample = self._replies.pop(index)
-        replies = [by_sample[sample] for sample in range(self._count)]
+        del self.replies[index]
+        replies = [by_sample[sample] for sample in range(self.count)]
         error = next((reply.error for reply in replies if reply.error), None)
         if error and "maximum context length" in error:
             error = TooLong(error)
-        self._held_back.append(
-            (index, [self._read(reply) for reply in replies if not reply.error], error)
-        )
+        completions = [self.read(reply) for reply in replies if not reply.error]
+        self.held_back.append((index, completions, error))
         if not error:
             self.hand_over()
-        elif len(self._held_back) >= self._max_failures:
+        elif len(self.held_back) >= self.max_failures:
             raise RecipeError(
-                f"{len(self._held_back)} rows failed in a row, so generation stopped. The last "
+                f"{len(self.held_back)} rows failed in a row, so generation stopped. The last "
                 f"error: {error} Fix: correct the cause, then run the same command to resume"
             )
 
     def hand_over(self) -> None:
-        while self._held_back:
-            self._sink(*self._held_back.pop(0))
+        while self.held_back:
+            self.sink(*self.held_back.pop(0))
 
 
 class OpenAIBackend:
@@ -87,14 +88,13 @@ class OpenAIBackend:
         )
         self._server.check()
         self._options = {
-            name: getattr(settings, name)
-            for name, value in _NEUTRAL.items()
-            if getattr(settings, name) != value
-        }
-        self._options |= {
             "max_tokens": settings.max_completion_length,
             "chat_template_kwargs": settings.chat_template_kwargs,
         }
+        for name, neutral in _NEUTRAL.items():
+            value = getattr(settings, name)
+            if value != neutral:
+                self._options[name] = value
 
     def run(
         self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]
@@ -146,11 +146,8 @@ class OpenAIBackend:
                 self._format.tags[:2] if self._format.reasoning_tags else ("", "\n\n")
             )
             text = f"{opening}{reply.reasoning.strip()}{closing}{text.lstrip()}".strip()
-        turns = (
-            [{"role": "assistant", "content": text, "tool_calls": reply.calls}]
-            if reply.calls
-            else None
-        )
-        return Completion(
-            text, reply.tokens or 0, "length" if reply.finish_reason == "length" else "stop", turns
-        )
+        turns = None
+        if reply.calls:
+            turns = [{"role": "assistant", "content": text, "tool_calls": reply.calls}]
+        ended = "length" if reply.finish_reason == "length" else "stop"
+        return Completion(text, reply.tokens or 0, ended, turns)

@@ -64,8 +64,8 @@ class ShardStore:
             path, start = self._places[index]
             with path.open("rb") as file:
                 file.seek(start)
-                line = file.readline()
-            yield json.loads(line)
+                record = json.loads(file.readline())
+            yield record
 
     def reload(self) -> None:
         """Read the records of all processes. Without it, a process knows only its own records."""
@@ -170,9 +170,6 @@ def row_digests(rows: Dataset, made_by: dict[str, Any] | None = None) -> list[st
     digests = []
     for prompt, solution in zip(identities(rows), solutions, strict=True):
         shaping = [prompt if made_by is None else [prompt, made_by], solution]
-        digests.append(
-            hashlib.sha256(
-                json.dumps(shaping, sort_keys=True, default=str).encode("ascii")
-            ).hexdigest()[:16]
-        )
+        text = json.dumps(shaping, sort_keys=True, default=str)
+        digests.append(hashlib.sha256(text.encode()).hexdigest()[:16])
     return digests

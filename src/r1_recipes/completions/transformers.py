@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +27,12 @@ def load_model(recipe: Recipe) -> PreTrainedModel:
 
     settings = recipe.model
     try:
-        options = {"dtype": settings.dtype, "attn_implementation": settings.attn_implementation}
-        model = from_pretrained("AutoModelForCausalLM", recipe, **options)
+        model = from_pretrained(
+            "AutoModelForCausalLM",
+            recipe,
+            dtype=settings.dtype,
+            attn_implementation=settings.attn_implementation,
+        )
     except OSError as error:  # a file is missing, incomplete or not readable
         raise cannot_load(str(settings.model_name_or_path), error) from error
     if not recipe.training.use_cpu:
@@ -40,17 +45,15 @@ def sampling(settings: Any, temperature: float | None = None) -> dict[str, Any]:
 
     ``temperature`` replaces the recipe's; 0 is greedy.
     """
-    temperature = settings.temperature if temperature is None else temperature
+    if temperature is None:
+        temperature = settings.temperature
     if temperature == 0:
         return {**_GREEDY, "repetition_penalty": settings.repetition_penalty}
     # Transformers' default is top_k 50. Training samples from all tokens unless the recipe sets
     # another top_k.
     names = ("top_p", "top_k", "min_p", "repetition_penalty")
-    return {
-        "do_sample": True,
-        "temperature": temperature,
-        **{name: getattr(settings, name) for name in names},
-    }
+    shared = {name: getattr(settings, name) for name in names}
+    return shared | {"do_sample": True, "temperature": temperature}
 
 
 def complete(
@@ -101,12 +104,11 @@ def complete(
                 cache.batch_repeat_interleave(copies)
             output = model.generate(**inputs, **settings, **limits, past_key_values=cache)
             rows = iter(output[:, inputs["input_ids"].shape[1] :].tolist())
-            results.append(
-                [
-                    [_completion(tokenizer, request, next(rows), ends) for _ in range(copies)]
-                    for request in requests
-                ]
-            )
+            plan = [
+                [_completion(tokenizer, request, next(rows), ends) for _ in range(copies)]
+                for request in requests
+            ]
+            results.append(plan)
     return results
 
 
@@ -139,10 +141,7 @@ class TransformersBackend:
         ]
         # Batch prompts of similar length, because padding costs time. Start with the longest, so
         # that a lack of memory shows at once.
-        requests = sorted(
-            requests,
-            key=lambda request: (-sum(map(len, map(message_text, request.prompt))), request.index),
-        )
+        requests = sorted(requests, key=lambda request: (-_length(request), request.index))
         for begin in range(0, len(requests), step):
             part = requests[begin : begin + step]
             set_seed(sample_seed(settings.seed, part[0].index, 0))
@@ -150,4 +149,8 @@ class TransformersBackend:
                 self._model, self._tokenizer, part, arguments, settings.max_completion_length
             )
             for request, *groups in zip(part, *done, strict=True):
-                sink(request.index, [completion for group in groups for completion in group], None)
+                sink(request.index, list(itertools.chain(*groups)), None)
+
+
+def _length(request: Request) -> int:
+    return sum(len(message_text(message)) for message in request.prompt)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def written_prompt(tokenizer: PreTrainedTokenizerBase, request: Request) -> str:
     """Return the text that the model continues, with its tools as the chat template writes them."""
-    options = {"tools": list(request.tools)} if request.tools else {}
+    tools = list(request.tools) or None
     messages = [
         _with_reasoning_fields(message) if message.get("tool_calls") else message
         for message in request.prompt
@@ -20,10 +20,8 @@ def written_prompt(tokenizer: PreTrainedTokenizerBase, request: Request) -> str:
     # If the template does not write these fields, use the unchanged messages: training keeps the
     # model's text too.
     for conversation in (messages, request.prompt):
-        text = str(
-            tokenizer.apply_chat_template(
-                conversation, tokenize=False, add_generation_prompt=True, **options
-            )
+        text = tokenizer.apply_chat_template(
+            conversation, tools=tools, tokenize=False, add_generation_prompt=True
         )
         if all(message.get("thinking", "") in text for message in conversation):
             break
@@ -37,11 +35,10 @@ def _with_reasoning_fields(message: dict[str, Any]) -> dict[str, Any]:
     """
     reasoning, _, rest = message["content"].rpartition("</think>")
     reasoning = reasoning.replace("<think>", "").strip()
-    return (
-        message | {"content": rest.strip(), "reasoning_content": reasoning, "thinking": reasoning}
-        if reasoning
-        else message
-    )
+    if not reasoning:
+        return message
+    fields = {"content": rest.strip(), "reasoning_content": reasoning, "thinking": reasoning}
+    return message | fields
 
 
 def read_completion(
@@ -55,9 +52,8 @@ def read_completion(
 
     With tools, it is read as TRL's trainer reads it.
     """
-    if not (
-        request.tools and ids
-    ):  # Transformers reads an empty list of ids as an empty list of messages
+    # Transformers reads an empty list of ids as an empty list of messages.
+    if not request.tools or not ids:
         return Completion(tokenizer.decode(ids, skip_special_tokens=True), tokens, finish_reason)
     from trl.chat_template_utils import parse_response
 

@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
-from unittest import mock
 
 from r1_recipes.common import gpu, processes
 from r1_recipes.common.errors import RecipeError, first_line, install_hint
@@ -78,8 +77,9 @@ class VLLMBackend:
         from vllm import LLM
         from vllm.platforms import current_platform
 
-        model, settings = recipe.model, recipe.training
-        self._settings, self._tokenizer = settings, tokenizer
+        model = recipe.model
+        settings = self._settings = recipe.training
+        self._tokenizer = tokenizer
         size = dimensions(recipe)
         length = settings.vllm_max_model_length
         on_cpu = current_platform.is_cpu()
@@ -133,9 +133,8 @@ class VLLMBackend:
         return length if length <= min(window or length, self._tokenizer.model_max_length) else None
 
     def _prompt_ids(self, request: Request) -> list[int]:
-        return self._tokenizer(written_prompt(self._tokenizer, request), add_special_tokens=False)[
-            "input_ids"
-        ]
+        text = written_prompt(self._tokenizer, request)
+        return self._tokenizer(text, add_special_tokens=False)["input_ids"]
 
     def close(self) -> None:
         """End the engine's process, so that its memory is free for the next model."""
@@ -166,28 +165,22 @@ class VLLMBackend:
         for index, request in by_index.items():
             ids = self._prompt_ids(request)
             if len(ids) >= limit:
-                sink(
-                    index,
-                    [],
-                    TooLong(
-                        f"the prompt has {len(ids)} tokens, but the model takes fewer than {limit}"
-                    ),
-                )
+                error = f"the prompt has {len(ids)} tokens, but the model takes fewer than {limit}"
+                sink(index, [], TooLong(error))
                 continue
             for sample, temperature in enumerate(temperatures):
-                params = SamplingParams(
-                    temperature=temperature,
-                    seed=sample_seed(settings.seed, index, sample),
-                    **shared,
-                )
+                seed = sample_seed(settings.seed, index, sample)
+                params = SamplingParams(temperature=temperature, seed=seed, **shared)
                 engine.add_request(f"{index}:{sample}", {"prompt_token_ids": ids}, params)
         # Step the engine instead of calling LLM.generate, which returns only when all rows are
         # complete. Each complete row is stored at once.
         while engine.has_unfinished_requests():
             for output in engine.step():
                 index, sample = map(int, output.request_id.split(":"))
-                answer, request = output.outputs[0], by_index[index]
-                ids, ended = list(answer.token_ids), answer.finish_reason or "stop"
+                request = by_index[index]
+                answer = output.outputs[0]
+                ids = list(answer.token_ids)
+                ended = answer.finish_reason or "stop"
                 completion = Completion(answer.text, len(ids), ended)
                 # vLLM's text lacks special tokens, which some templates use to write tool calls.
                 if request.tools:
@@ -212,11 +205,10 @@ def _gpus_of_this_process(parallel: int, where: str) -> Iterator[None]:
 
     start = int(os.environ.get("LOCAL_RANK", 0)) * parallel
     visible_devices = os.environ.get("CUDA_VISIBLE_DEVICES")
-    devices = (
-        visible_devices.split(",")
-        if visible_devices
-        else [str(number) for number in range(torch.cuda.device_count())]
-    )
+    if visible_devices:
+        devices = visible_devices.split(",")
+    else:
+        devices = [str(number) for number in range(torch.cuda.device_count())]
     visible_to_process = devices[start : start + parallel]
     if devices and len(visible_to_process) < parallel:
         count = os.environ.get("LOCAL_WORLD_SIZE", processes.world_size())
@@ -225,10 +217,14 @@ def _gpus_of_this_process(parallel: int, where: str) -> Iterator[None]:
             f"GPUs, but {len(devices)} are visible. "
             f"Fix: start {max(1, len(devices) // parallel)} processes"
         )
-    with mock.patch.dict(
-        os.environ,
-        {"CUDA_VISIBLE_DEVICES": ",".join(visible_to_process)} if visible_to_process else {},
-    ):
-        for name in (*_LAUNCHER, *(key for key in os.environ if key.startswith("TORCHELASTIC_"))):
-            os.environ.pop(name, None)
+    before = dict(os.environ)
+    try:
+        if visible_to_process:
+            os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(visible_to_process)
+        for name in before:
+            if name in _LAUNCHER or name.startswith("TORCHELASTIC_"):
+                del os.environ[name]
         yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)

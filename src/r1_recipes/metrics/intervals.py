@@ -23,17 +23,17 @@ def mean_interval(values: Sequence[float]) -> Interval:
     """
     if min(values) < 0 or max(values) > 1:
         return _normal_interval(values)
-    mean, variance = statistics.fmean(values), statistics.pvariance(values)
-    n = mean * (1 - mean) * len(values) / variance if variance else len(values)
+    mean = statistics.fmean(values)
+    variance = statistics.pvariance(values)
+    binomial = mean * (1 - mean)  # the variance of 0/1 values with this mean
+    n = binomial * len(values) / variance if variance else len(values)
     scale = 1 + _Z**2 / n
     centre = (mean + _Z**2 / (2 * n)) / scale
-    half = _Z / scale * math.sqrt(mean * (1 - mean) / n + _Z**2 / (4 * n**2))
+    half = _Z / scale * math.sqrt(binomial / n + _Z**2 / (4 * n**2))
     # At the ends the bound is exactly 0 or 1. Avoid rounding errors.
-    return (
-        mean,
-        max(0.0, centre - half) if mean else 0.0,
-        min(1.0, centre + half) if mean < 1 else 1.0,
-    )
+    low = max(0.0, centre - half) if mean else 0.0
+    high = min(1.0, centre + half) if mean < 1 else 1.0
+    return mean, low, high
 
 
 def paired_difference(before: Sequence[float], after: Sequence[float]) -> Interval:
@@ -48,17 +48,17 @@ def paired_difference(before: Sequence[float], after: Sequence[float]) -> Interv
     differences = [b - a for a, b in zip(before, after, strict=True)]
     if not {*before, *after} <= {0.0, 1.0}:
         return _normal_interval(differences)
-    n = len(differences)
-    won, lost = ((differences.count(value) + 1) / (n + 2) for value in (1.0, -1.0))
-    half = _Z * math.sqrt((won + lost - (won - lost) ** 2) / (n + 2))
-    return sum(differences) / n, max(-1.0, won - lost - half), min(1.0, won - lost + half)
+    n = len(differences) + 2
+    won = (differences.count(1.0) + 1) / n
+    lost = (differences.count(-1.0) + 1) / n
+    centre = won - lost
+    half = _Z * math.sqrt((won + lost - centre**2) / n)
+    return statistics.fmean(differences), max(-1.0, centre - half), min(1.0, centre + half)
 
 
 def _normal_interval(values: Sequence[float]) -> Interval:
     mean = statistics.fmean(values)
-    half = (
-        _Z * statistics.stdev(values, mean) / math.sqrt(len(values))
-        if len(values) > 1
-        else math.inf
-    )
+    half = math.inf
+    if len(values) > 1:
+        half = _Z * statistics.stdev(values, mean) / math.sqrt(len(values))
     return mean, mean - half, mean + half

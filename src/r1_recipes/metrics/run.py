@@ -21,7 +21,6 @@ from r1_recipes.completions.types import (
     Request,
     SamplingPlan,
     close,
-    temperatures_of,
 )
 from r1_recipes.data.load import build_prompt, drop_overlap, load_dataset
 from r1_recipes.data.sources import split_fix
@@ -73,11 +72,9 @@ def _describe_rows(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> str:
     script = recipe.script
     if script.smoke:
         return "example rows (smoke)"
-    origin = (
-        f"split {script.dataset_test_split!r} of {script.dataset_name}"
-        if script.dataset_name
-        else "the test split of dataset_mixture"
-    )
+    origin = "the test split of dataset_mixture"
+    if script.dataset_name:
+        origin = f"split {script.dataset_test_split!r} of {script.dataset_name}"
     if recipe.method == "evaluate":  # A benchmark has no training rows.
         return f"rows ({origin})"
     if script.dataset_name and script.dataset_test_split == script.dataset_train_split:
@@ -92,9 +89,8 @@ def _describe_rows(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> str:
             f"Fix: {split_fix(len(rows))}; or, to measure accuracy on training rows, "
             f"--dataset_test_split {script.dataset_train_split}"
         )
-    return f"held-out rows ({origin})" + (
-        f", {shared} of which are also training questions" if shared else ""
-    )
+    overlap = f", {shared} of which are also training questions" if shared else ""
+    return f"held-out rows ({origin}){overlap}"
 
 
 def _judgeable(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> Dataset:
@@ -106,11 +102,10 @@ def _judgeable(recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> Dataset:
     judged: set[int] = set()
     for name, reward in judges.items():
         if compares_with_gold(reward):
-            judged |= {
-                index for index, readable in readable_golds(name, reward, rows).items() if readable
-            }
+            golds = readable_golds(name, reward, rows)
+            judged.update(index for index, readable in golds.items() if readable)
         else:
-            judged |= set(judged_rows(reward, rows))
+            judged.update(judged_rows(reward, rows))
     unscored = [index for index in range(len(rows)) if index not in judged]
     if not unscored:
         return rows
@@ -136,10 +131,8 @@ def judges_of(
 
     Return an empty dict if the environment decides.
     """
-    functions, models = (
-        reward_functions(recipe, fmt, with_models=with_models),
-        recipe.reward_params.get("reward_models", ()),
-    )
+    functions = reward_functions(recipe, fmt, with_models=with_models)
+    models = recipe.reward_params.get("reward_models", ())
     environment = recipe.script.environment
     if environment and extras.needed("agents", "environment").all_score(environment):
         return {}
@@ -162,18 +155,18 @@ def reward_functions(
 
     Without ``with_models``, leave out reward models and judge models.
     """
-    script, params = recipe.script, recipe.reward_params
+    script = recipe.script
+    params = dict(recipe.reward_params)
     if "match_judge" in params and not with_models:
-        params = {**params, "match_judge": ""}
+        params["match_judge"] = ""
     functions = get_reward_funcs(script.reward_funcs, fmt, **params)
     if script.task_rewards is not None:
         functions = route(functions, script.reward_funcs, script.task_rewards, script.task_column)
-    named = zip(script.reward_funcs, functions, strict=True)
-    return {
-        name: function
-        for name, function in named
-        if with_models or name not in params.get("reward_models", ())
-    }
+    named = dict(zip(script.reward_funcs, functions, strict=True))
+    if not with_models:
+        for model in params.get("reward_models", ()):
+            named.pop(model, None)
+    return named
 
 
 def evaluate_model(
@@ -213,7 +206,7 @@ def evaluate_model(
             f"{recipe.path}: chat_template: has no effect with backend openai, because the server "
             f"applies its own template. Fix: remove chat_template"
         )
-    recipe = _for_generation(recipe, name, sampling.batch_size, sampling.seed, backend)
+    recipe = _for_generation(recipe, name, sampling)
     tokenizer, fmt = load_format(recipe, backend)
     judges = judges_of(recipe, fmt, with_models=with_models)
     rewards = reward_functions(recipe, fmt, with_models=with_models)
@@ -241,17 +234,17 @@ def _complete(
     folder: Path | None,
 ) -> list[list[Completion]]:
     """Return the completions of each row. Those that ``folder`` lacks are generated and stored."""
-    plans, done, count = [(0.0, 1)], {}, len(rows)
+    count = len(rows)
+    plans = [(0.0, 1)]
     if sampling.num_samples:
         plans.append((recipe.training.temperature, sampling.num_samples))
+    done = {}
     digests = _digests(recipe, rows, plans, sampling.backend) if folder else []
     with ShardStore(folder / "completions") if folder else contextlib.nullcontext() as store:
         if store is not None:
             store.check_rows(digests)
-            done = {
-                record["index"]: [Completion(**completion) for completion in record["completions"]]
-                for record in store
-            }
+            for record in store:
+                done[record["index"]] = [Completion(**made) for made in record["completions"]]
         # Use the list of the first process, because hosts may not share the folder.
         pending = processes.first(lambda: [index for index in range(count) if index not in done])
         if done and pending:
@@ -263,10 +256,8 @@ def _complete(
             )
         if pending:
             prompts = rows["prompt"]
-            requests = [
-                Request(index, prompts[index])
-                for index in pending[processes.rank() :: processes.world_size()]
-            ]
+            share = pending[processes.rank() :: processes.world_size()]
+            requests = [Request(index, prompts[index]) for index in share]
             model = get_backend(recipe, tokenizer, sampling.backend, rows)
             try:
                 made = _generate(recipe, model, requests, plans, store, digests)
@@ -276,30 +267,26 @@ def _complete(
     return [done[index] for index in range(count)] if processes.is_main_process() else []
 
 
-def _for_generation(
-    recipe: Recipe, name: str, batch_size: int, seed: int | None, backend: str
-) -> Recipe:
+def _for_generation(recipe: Recipe, name: str, sampling: Sampling) -> Recipe:
     """Return the recipe for a model, with its sampling settings.
 
     With a training recipe, vLLM uses the precision of training instead of that of the weights. It
     uses the recipe's engine settings only if they are on the command line, because in training the
     engine shares the GPU.
     """
-    trained, model = recipe.training, dataclasses.replace(recipe.model, model_name_or_path=name)
-    shared = {
-        f.name: getattr(trained, f.name)
-        for f in dataclasses.fields(SamplingSettings)
-        if hasattr(trained, f.name)
-    }
+    trained = recipe.training
+    model = dataclasses.replace(recipe.model, model_name_or_path=name)
+    names = {f.name for f in dataclasses.fields(SamplingSettings)}
     if recipe.method != "evaluate":
-        for key in {"vllm_gpu_memory_utilization", "vllm_max_model_length"} - recipe.typed:
-            shared.pop(key, None)
-        if backend == "vllm" and "dtype" not in recipe.typed:
+        names -= {"vllm_gpu_memory_utilization", "vllm_max_model_length"} - recipe.typed
+        if sampling.backend == "vllm" and "dtype" not in recipe.typed:
             if trained.bf16:
                 model.dtype = "bfloat16"
             elif trained.fp16:
                 model.dtype = "float16"
-    training = SamplingSettings(**{**shared, "generation_batch_size": batch_size, "seed": seed})
+    shared = {name: getattr(trained, name) for name in names if hasattr(trained, name)}
+    settings = {"generation_batch_size": sampling.batch_size, "seed": sampling.seed}
+    training = SamplingSettings(**{**shared, **settings})
     return dataclasses.replace(recipe, model=model, training=training)
 
 
@@ -317,7 +304,14 @@ def _digests(recipe: Recipe, rows: Dataset, plans: list[SamplingPlan], backend: 
     if backend == "transformers":
         shaping.append("generation_batch_size")  # It samples a batch together.
     model = recipe.model.model_name_or_path
-    made_by = {name: getattr(recipe.training, name) for name in shaping}
+    # The key "ways" holds the sampling plans. Renaming it would change stored digests.
+    made_by = {
+        "ways": plans,
+        "backend": backend,
+        "model": model,
+        "weights": sources.weights_stamp(Path(model)),
+    }
+    made_by |= {name: getattr(recipe.training, name) for name in shaping}
     # Add these only if they are set, so that digests of older folders stay valid.
     newer = ["chat_template_kwargs", "tools", "environment", "max_tool_calling_iterations"]
     if recipe.script.tools or recipe.script.environment:
@@ -326,13 +320,6 @@ def _digests(recipe: Recipe, rows: Dataset, plans: list[SamplingPlan], backend: 
         value = namespace_value(recipe, name)
         if value:
             made_by[name] = value
-    # The key "ways" holds the sampling plans. Renaming it would change stored digests.
-    made_by |= {
-        "ways": plans,
-        "backend": backend,
-        "model": model,
-        "weights": sources.weights_stamp(Path(model)),
-    }
     return row_digests(rows, made_by | recipe.environment_params)
 
 
@@ -345,7 +332,8 @@ def _generate(
     digests: list[str],
 ) -> dict[int, list[Completion]]:
     done: dict[int, list[Completion]] = {}
-    name, copies = Path(recipe.model.model_name_or_path).name, len(temperatures_of(plans))
+    name = Path(recipe.model.model_name_or_path).name
+    copies = sum(count for _, count in plans)
     with progress(len(requests) * copies, name, recipe.training.generation_batch_size) as count:
 
         def sink(index: int, completions: list[Completion], error: str | None) -> None:
@@ -374,7 +362,7 @@ def ask(recipe: Recipe, name: str, question: str, backend: str) -> str:
             "--ask does not work with an environment, because an environment needs a row to play "
             "and not a question. Fix: remove --ask"
         )
-    recipe = _for_generation(recipe, name, 1, 0, backend)
+    recipe = _for_generation(recipe, name, Sampling(batch_size=1, backend=backend))
     tokenizer, fmt = load_format(recipe, backend)
     question = (recipe.script.prompt_template or "{question}").replace("{question}", question)
     request = Request(0, build_prompt(question, fmt, recipe.script.few_shot))

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import math
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -122,31 +123,23 @@ def verdicts(
         known: Scores of rewards that have already scored these completions.
         environment: The reward of the environment for each completion.
     """
-    count, known = len(texts), known or {}
-    strict = {i: value >= 1 for i, value in enumerate(environment) if value is not None}
+    count = len(texts)
+    known = known or {}
+    strict = _full_marks(enumerate(environment))
     lenient = dict(strict)
     for name, judge in judges.items():
         if len(strict) == count:
             break
         values = known[name] if name in known else score(name, judge, rows, texts, None)
-        right = {
-            i: value >= 1 for i, value in enumerate(values) if value is not None and i not in strict
-        }
+        right = _full_marks((i, value) for i, value in enumerate(values) if i not in strict)
         strict |= right
         if compares_with_gold(judge):
             for pick in (final_answer, _last_number):
-                candidates = {i: _moved_answer(fmt, texts[i], pick) for i in right if not right[i]}
-                moved = {i: text for i, text in candidates.items() if text}
-                values = (
-                    score(name, judge, [rows[i] for i in moved], list(moved.values()), None)
-                    if moved
-                    else []
-                )
-                right |= {
-                    i: value >= 1
-                    for i, value in zip(moved, values, strict=True)
-                    if value is not None
-                }
+                moved = {i: _moved_answer(fmt, texts[i], pick) for i in right if not right[i]}
+                found = {i: text for i, text in moved.items() if text}
+                if found:
+                    values = score(name, judge, [rows[i] for i in found], [*found.values()], None)
+                    right |= _full_marks(zip(found, values, strict=True))
         lenient |= right
     if len(strict) < count:
         logger.warning(
@@ -155,9 +148,14 @@ def verdicts(
             count,
             [*judges],
         )
-    return [strict.get(i, False) for i in range(count)], [
-        lenient.get(i, False) for i in range(count)
-    ]
+    is_strict = [strict.get(i, False) for i in range(count)]
+    is_lenient = [lenient.get(i, False) for i in range(count)]
+    return is_strict, is_lenient
+
+
+def _full_marks(values: Iterable) -> dict[int, bool]:
+    """Return for pairs of an index and a score whether the score, if there is one, is full."""
+    return {i: value >= 1 for i, value in values if value is not None}
 
 
 def _moved_answer(fmt: ResponseFormat, text: str, pick: Callable[[str], str | None]) -> str | None:
@@ -169,8 +167,9 @@ def _moved_answer(fmt: ResponseFormat, text: str, pick: Callable[[str], str | No
     if fmt.reasoning_tags:
         text = text.rpartition(fmt.reasoning_tags[1])[2]  # All of it if none is closed.
     answer = pick(text)
-    with contextlib.suppress(ValueError):
-        return fmt.render_completion("Let me see.", answer) if answer else None
+    if answer:
+        with contextlib.suppress(ValueError):
+            return fmt.render_completion("Let me see.", answer)
     return None
 
 
@@ -211,57 +210,59 @@ def judge(
     strict, lenient = verdicts(fmt, judges, each_row, texts, values, environment)
     if any(value is not None for value in environment):
         values = {"environment": environment, **values}
+    samples = list(range(-1, copies - 1))  # -1 is greedy.
     columns: dict[str, Any] = {
-        "index": [index for index in range(len(groups)) for _ in range(copies)],
-        "sample": [*range(-1, copies - 1)] * len(groups),  # -1 is greedy.
+        "index": [index for index in range(len(groups)) for _ in samples],
+        "sample": samples * len(groups),
         "question": [row["prompt"][-1]["content"] for row in each_row],
         "solution": [str(row.get("solution", "")) for row in each_row],
         "completion": texts,
     }
     if any(completion.turns for completion in flat):
         columns["turns"] = [transcript(completion.turns or ()) for completion in flat]
-    shape, language = get_reward_funcs(["format", "language_consistency"], fmt)
-    source_columns = {
-        "prompts" if key == "prompt" else key: [row[key] for row in each_row]
-        for key in rows.column_names
-    }
+    shape, consistency = get_reward_funcs(["format", "language_consistency"], fmt)
+    language = score("language_consistency", consistency, each_row, texts, None)
     columns |= {
         "answer": [parsed_answer(fmt, text) for text in texts],
         "correct": strict,
         "lenient": lenient,
         "format": [bool(value) for value in shape(completions=texts)],
-        "language": Series(language(completions=texts, **source_columns), dtype=float),
-        **{f"reward {reward}": Series(column, dtype=float) for reward, column in values.items()},
-        "tokens": tokens,
-        "finish_reason": [completion.finish_reason for completion in flat],
+        "language": Series(language, dtype=float),
     }
+    for reward, column in values.items():
+        columns[f"reward {reward}"] = Series(column, dtype=float)
+    columns["tokens"] = tokens
+    columns["finish_reason"] = [completion.finish_reason for completion in flat]
     table = DataFrame(columns)
     return _summary(name, table, copies - 1, list(values)), table
 
 
 def _summary(name: str, table: DataFrame, num_samples: int, rewards: Sequence[str]) -> Scores:
     """Return the scores from a table with a line per completion."""
-    greedy, sampled = table[table["sample"] < 0], table[table["sample"] >= 0]
+    greedy = table[table["sample"] < 0]
+    sampled = table[table["sample"] >= 0]
     shown = greedy if sampled.empty else sampled
+    majority = [
+        _majority(group["answer"], group["correct"]) for _, group in sampled.groupby("index")
+    ]
+    reward_means = {
+        reward: [_none_if_nan(mean) for mean in _per_row(shown, f"reward {reward}")]
+        for reward in rewards
+    }
     return Scores(
         model=name,
         greedy=_per_row(greedy, "correct"),
         sampled=_per_row(sampled, "correct"),
         greedy_lenient=_per_row(greedy, "lenient"),
         sampled_lenient=_per_row(sampled, "lenient"),
-        majority=[
-            _majority(group["answer"], group["correct"]) for _, group in sampled.groupby("index")
-        ],
+        majority=majority,
         num_samples=num_samples,
         greedy_format=greedy["format"].mean(),
         sampled_format=_none_if_nan(sampled["format"].mean()),
         language=_none_if_nan(shown["language"].mean()),
         mean_tokens=shown["tokens"].mean(),
         truncated=(shown["finish_reason"] == "length").mean(),
-        rewards={
-            reward: [_none_if_nan(value) for value in _per_row(shown, f"reward {reward}")]
-            for reward in rewards
-        },
+        rewards=reward_means,
         examples=greedy[["question", "completion", "solution"]].head(3).to_dict("records"),
     )
 
@@ -276,11 +277,10 @@ def _none_if_nan(value: float) -> float | None:
 
 def _majority(answers: Iterable[str | None], right: Iterable[bool]) -> float:
     """Return 1.0 if the most frequent answer is correct, else 0.0. The first answer wins a tie."""
-    votes: dict[str, list[bool]] = {}
+    votes: defaultdict[str, list[bool]] = defaultdict(list)
     for answer, correct in zip(answers, right, strict=True):
         if isinstance(answer, str):  # pandas turns None into NaN.
             # Ignore case, white space, commas and a full stop.
-            votes.setdefault(
-                "".join(answer.split()).replace(",", "").rstrip(".。").casefold(), []
-            ).append(correct)
+            plain = re.sub(r"[\s,]", "", answer).rstrip(".。").casefold()
+            votes[plain].append(correct)
     return float(max(votes.values(), key=len)[0]) if votes else 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from r1_recipes.metrics.intervals import Interval, mean_interval, paired_difference
@@ -23,20 +24,18 @@ def markdown_table(
     """
     lines = []
     for label, scores, selection in rows:
-        line = {"model": label} | (_score_cells(scores, full) if scores else {})
+        line = {"model": label}
+        if scores:
+            line |= _score_cells(scores, full)
         if selection:
-            kept, count = (selection["completions"][key] for key in ("kept", "generated"))
+            kept = selection["completions"]["kept"]
+            count = selection["completions"]["generated"]
             line[_KEPT] = f"{kept} of {count} ({kept / count:.0%})"
         lines.append(line)
     # The number of kept completions is the last column.
-    names = sorted(
-        dict.fromkeys(name for line in lines for name in line), key=lambda name: name == _KEPT
-    )
-    cells = [
-        names,
-        ["---"] * len(names),
-        *([line.get(name, "") for name in names] for line in lines),
-    ]
+    names = sorted(dict.fromkeys(chain(*lines)), key=lambda name: name == _KEPT)
+    cells = [names, ["---"] * len(names)]
+    cells += [[line.get(name, "") for name in names] for line in lines]
     return "\n".join(f"| {' | '.join(row)} |" for row in cells)
 
 
@@ -48,40 +47,31 @@ def _score_cells(scores: Scores, full: bool) -> dict[str, str]:
         "language": "" if scores.language is None else f"{scores.language:.2f}",
         "mean tokens": f"{scores.mean_tokens:.0f}",
     }
-    if full:
-        n = scores.num_samples
-        lenient = [
-            statistics.fmean(values) if values else None
-            for values in (scores.greedy_lenient, scores.sampled_lenient)
-        ]
-        cells["lenient (greedy / sampled)"] = _both(*lenient, digits=1)
-        if n:
-            cells |= {
-                f"maj@{n}": _percent(mean_interval(scores.majority)),
-                f"pass@{n}": _percent(mean_interval(scores.pass_at(n))),
-            }
-        cells["truncated"] = f"{100 * scores.truncated:.0f} %"
-        judged = {
-            name: [value for value in values if value is not None]
-            for name, values in scores.rewards.items()
-        }
-        cells |= {
-            f"reward {name}": f"{statistics.fmean(values):.3f}"
-            for name, values in judged.items()
-            if values
-        }
+    if not full:
+        return cells
+    n = scores.num_samples
+    sampled = statistics.fmean(scores.sampled_lenient) if scores.sampled_lenient else None
+    lenient = _both(statistics.fmean(scores.greedy_lenient), sampled, digits=1)
+    cells["lenient (greedy / sampled)"] = lenient
+    if n:
+        cells[f"maj@{n}"] = _percent(mean_interval(scores.majority))
+        cells[f"pass@{n}"] = _percent(mean_interval(scores.pass_at(n)))
+    cells["truncated"] = f"{100 * scores.truncated:.0f} %"
+    for name, values in scores.rewards.items():
+        judged = [value for value in values if value is not None]
+        if judged:
+            cells[f"reward {name}"] = f"{statistics.fmean(judged):.3f}"
     return cells
 
 
-def _both(greedy: float | None, sampled: float | None, *, digits: int) -> str:
-    return " / ".join(
-        f"{100 * value:.{digits}f} %" for value in (greedy, sampled) if value is not None
-    )
+def _both(greedy: float, sampled: float | None, *, digits: int) -> str:
+    text = f"{100 * greedy:.{digits}f} %"
+    return text if sampled is None else f"{text} / {100 * sampled:.{digits}f} %"
 
 
-def _percent(interval: Interval, sign: str = "") -> str:
-    mean, low, high = (100 * value for value in interval)
-    return f"{mean:{sign}.1f} % ({low:{sign}.1f} to {high:{sign}.1f})"
+def _percent(interval: Interval, unit: str = "%", sign: str = "") -> str:
+    mean, low, high = (f"{100 * value:{sign}.1f}" for value in interval)
+    return f"{mean} {unit} ({low} to {high})"
 
 
 def differences(before: Scores, after: Scores) -> dict[str, Interval]:
@@ -101,7 +91,5 @@ def difference_line(before: Scores, after: Scores, what: str, *, full: bool = Fa
     parts = []
     for name, difference in differences(before, after).items():
         if full or "lenient" not in name:
-            parts.append(
-                f"{COMPARED[name]} {_percent(difference, '+').replace(' %', ' points', 1)}"
-            )
+            parts.append(f"{COMPARED[name]} {_percent(difference, 'points', '+')}")
     return f"{what}: {', '.join(parts)}; paired over the same {len(before.greedy)} problems."

@@ -75,7 +75,8 @@ def evaluated(write_recipe: Callable[..., str]) -> Callable[..., Any]:
         }
         path = write_recipe("grpo", **settings)
         recipe = load_recipe([path, "--use_vllm", "true", *overrides], "grpo")
-        recipe = run._for_generation(recipe, recipe.model.model_name_or_path, 4, 0, "vllm")
+        sampling = run.Sampling(batch_size=4, backend="vllm")
+        recipe = run._for_generation(recipe, recipe.model.model_name_or_path, sampling)
         return recipe, load_format(recipe, "vllm")[0]
 
     return load
