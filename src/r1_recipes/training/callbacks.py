@@ -21,12 +21,13 @@ from tqdm.auto import tqdm
 from transformers import ProgressCallback, TrainerCallback
 from transformers.trainer_utils import rotate_checkpoints
 
-from r1_recipes.common import extras, processes
+from r1_recipes.common import processes
 from r1_recipes.common.console import bar
 from r1_recipes.common.files import open_unlinked, write_whole
 from r1_recipes.prompts.served_template import set_served_template
+from r1_recipes.recipe.types import Settings
 from r1_recipes.runs import checkpoints
-from r1_recipes.runs.run_dir import METRICS_FILE, Run
+from r1_recipes.runs.run_dir import METRICS_FILE, Run, refresh_page
 from r1_recipes.training.engine import random_states, set_random_states
 from r1_recipes.training.start import plan
 from r1_recipes.training.trainer import RowOrder
@@ -61,6 +62,9 @@ _OPTIONAL = ("grad_norm", "tools/call_frequency", "frac_reward_zero_std", "kl", 
 _SAME_REQUEST_SECONDS = 2.0
 
 
+Values = dict[str, Any]  # of the table's columns, by metric
+
+
 class AllStepsTrained(Exception):
     """Raised when the checkpoint that a run resumes from already has all steps."""
 
@@ -93,18 +97,13 @@ class Records(TrainerCallback):
 
     def on_log(self, args, state, control, logs=None, **kwargs) -> None:
         if state.is_world_process_zero and logs:
-            values = {
-                "step": state.global_step,
-                **{k: v for k, v in logs.items() if isinstance(v, int | float)},
-            }
+            values = {"step": state.global_step}
+            values |= {k: v for k, v in logs.items() if isinstance(v, int | float)}
             with open_unlinked(self._path, "a", encoding="utf-8") as sink:
                 sink.write(json.dumps(values) + "\n")
 
     def on_save(self, args, state, control, **kwargs) -> None:
-        if state.is_world_process_zero:
-            page = extras.part("report")
-            if page:
-                page.refresh(self._output_dir)
+        refresh_page(self._output_dir)
 
 
 class StopAndSave(TrainerCallback):
@@ -165,11 +164,9 @@ def stop_on_signal(run: Run) -> Iterator[None]:
 
     Raise KeyboardInterrupt on the second.
     """
-    promise = (
-        "with a checkpoint"
-        if run.recipe.training.save_strategy != "no"
-        else "without a checkpoint, because save_strategy is 'no'"
-    )
+    promise = "with a checkpoint"
+    if run.recipe.training.save_strategy == "no":
+        promise = "without a checkpoint, because save_strategy is 'no'"
     requested_at = None
 
     def request(number: int, frame: Any) -> None:
@@ -217,7 +214,7 @@ class Manifests(TrainerCallback):
 class ServedTemplate(TrainerCallback):
     """Save checkpoints with the chat template that adds the start of training prompts."""
 
-    def __init__(self, opening: dict[str, Any]) -> None:
+    def __init__(self, opening: Settings) -> None:
         self._opening = opening
 
     def on_push_begin(self, args, state, control, processing_class=None, **kwargs) -> None:
@@ -238,7 +235,7 @@ class Progress(ProgressCallback):
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
         self.current_step, self._header = state.global_step, ""
-        self._seen: dict[str, Any] = {}  # the latest value of each metric
+        self._seen: Values = {}  # the latest value of each metric
         if state.is_world_process_zero:
             self.training_bar = bar(state.max_steps, "steps", initial=state.global_step)
 
@@ -247,10 +244,14 @@ class Progress(ProgressCallback):
         values = {key.removeprefix("eval_"): value for key, value in logs.items()}
         if self.training_bar is None or not values.keys() & {"reward", *_COLUMNS}:
             return
-        timed, total = self.training_bar.format_dict, str(state.max_steps)
-        step = "eval" if values.keys() - logs.keys() else f"{state.global_step}/{total}"
-        values["step"] = step.rjust(2 * len(total) + 1)
-        values.setdefault("step_time", timed["elapsed"] / max(1, timed["n"] - timed["initial"]))
+        timed = self.training_bar.format_dict
+        step = f"{state.global_step}/{state.max_steps}"
+        width = len(f"{state.max_steps}/{state.max_steps}")
+        if values.keys() - logs.keys():
+            step = "eval"
+        values["step"] = step.rjust(width)
+        steps = max(1, timed["n"] - timed["initial"])
+        values.setdefault("step_time", timed["elapsed"] / steps)
         values["eta"] = tqdm.format_meter(**{**timed, "bar_format": "{remaining}"})
         self._seen |= values
         console = Console(stderr=True, width=None if sys.stderr.isatty() else 120)
@@ -262,16 +263,17 @@ class Progress(ProgressCallback):
         self._header = header
 
 
-def table_row(seen: dict[str, Any], values: dict[str, Any], width: int) -> tuple[str, str]:
+def table_row(seen: Values, values: Values, width: int) -> tuple[str, str]:
     """Return header and row: ``values`` in the columns of the metrics ``seen`` so far, as many as
     fit.
     """
-    parts = {key: key.split("/")[1] for key in seen if re.fullmatch(r"rewards/[^/]+/mean", key)}
-    # Shorten long names: language_consistency becomes lang_cons.
-    parts = {
-        key: name if len(name) < 10 else re.sub(r"([^_]{4})[^_]+", r"\1", name)[:9]
-        for key, name in parts.items()
-    }
+    parts = {}
+    for key in seen:
+        if re.fullmatch(r"rewards/[^/]+/mean", key):
+            name = key.split("/")[1]
+            if len(name) > 9:  # language_consistency becomes lang_cons
+                name = re.sub(r"([^_]{4})[^_]+", r"\1", name)[:9]
+            parts[key] = name
     names = {"step": "step", "reward": "reward", **parts, **_COLUMNS}
     if "reward" in seen:
         del names["loss"], names["num_tokens"]
@@ -283,8 +285,11 @@ def table_row(seen: dict[str, Any], values: dict[str, Any], width: int) -> tuple
     for key in (*_OPTIONAL, *reversed(parts)):
         if sum(sizes.values()) > width:
             sizes.pop(key, None)
-    header = "".join(names[key].rjust(size) for key, size in sizes.items())
-    return header, "".join(_cell(values.get(key, "")).rjust(size) for key, size in sizes.items())
+    header = row = ""
+    for key, size in sizes.items():
+        header += names[key].rjust(size)
+        row += _cell(values.get(key, "")).rjust(size)
+    return header, row
 
 
 def _cell(value: Any) -> str:
@@ -299,7 +304,7 @@ def _cell(value: Any) -> str:
     return f"{number:.0e}" if 0 < abs(number) < 0.001 else f"{number:.3f}"
 
 
-def callbacks(run: Run, opening: dict[str, Any]) -> list[TrainerCallback]:
+def callbacks(run: Run) -> list[TrainerCallback]:
     """Return a run's callbacks in calling order.
 
     The manifest comes after everything that saves files. The report page comes last.
@@ -307,7 +312,7 @@ def callbacks(run: Run, opening: dict[str, Any]) -> list[TrainerCallback]:
     return [
         StopAndSave(run),
         RowOrder(),
-        ServedTemplate(opening),
+        ServedTemplate(run.opening),
         Manifests(),
         Records(run.output_dir),
     ]

@@ -21,7 +21,7 @@ from r1_recipes.prompts.served_template import prompt_prefix
 from r1_recipes.recipe import Recipe
 from r1_recipes.recipe.types import namespace_value
 from r1_recipes.runs.resume import CLASSES
-from r1_recipes.runs.run_dir import Run
+from r1_recipes.runs.run_dir import Run, refresh_page
 from r1_recipes.training import weights
 from r1_recipes.training.start import Splits, load_splits, nothing_held_out, start
 
@@ -51,27 +51,19 @@ def run_recipe(argv: Sequence[str] | None, method: str, build_trainer: BuildTrai
         run = start(argv, method)
         tokenizer, fmt = load_tokenizer(run.recipe)
         rows = load_splits(run.recipe, fmt, tokenizer)
-        # A reward model reads conversations as they are.
-        opening = (
-            {} if method == "reward" else prompt_prefix(fmt, rows.train, run.recipe.script.few_shot)
-        )
-        arguments = trainer_arguments(run, tokenizer, rows, opening)
+        if method != "reward":  # a reward model reads conversations as they are
+            run.opening = prompt_prefix(fmt, rows.train, run.recipe.script.few_shot)
+        arguments = trainer_arguments(run, tokenizer, rows)
         with weights.loaded_whole(run.recipe):
             trainer = build_trainer(run.recipe, fmt, tokenizer, arguments)
         weights.prepare(run.recipe, trainer)
         try:
             with disk_problems_named(run.output_dir):
                 train(run, trainer)
-                weights.save(run, trainer, opening)
+                weights.save(run, trainer)
         finally:  # write the page after success, interruption or failure
-            if (
-                processes.is_main_process()
-                and run.output_dir.is_dir()
-                and not is_temporary(run.output_dir)
-            ):
-                page = extras.part("report")
-                if page:
-                    page.refresh(run.output_dir)
+            if run.output_dir.is_dir() and not is_temporary(run.output_dir):
+                refresh_page(run.output_dir)
         _say_next(run)
         processes.destroy_process_group_at_exit()
 
@@ -114,26 +106,21 @@ def _comparison(recipe: Recipe, evaluate: str, model: str) -> list[str]:
     import torch  # heavy
 
     trained, backend, commands = model, "", []
-    if (
-        not recipe.training.use_cpu
-        and torch.cuda.is_available()
-        and importlib.util.find_spec("vllm")
-    ):
+    has_gpu = torch.cuda.is_available() and not recipe.training.use_cpu
+    if has_gpu and importlib.util.find_spec("vllm"):
         backend = "--backend vllm "
         if recipe.model.use_peft:  # vLLM cannot load adapters without their base model
             trained = f"{model}/merged"
             commands.append(f"python -m r1_recipes.adapters {model}")
     # The report page shows the results in this folder.
-    return [
-        *commands,
+    commands.append(
         f"{evaluate} {recipe.model.model_name_or_path} --model {trained} {backend}--output "
-        f"{model}/evaluation",
-    ]
+        f"{model}/evaluation"
+    )
+    return commands
 
 
-def trainer_arguments(
-    run: Run, tokenizer: PreTrainedTokenizerBase, rows: Splits, opening: dict[str, Any]
-) -> dict[str, Any]:
+def trainer_arguments(run: Run, tokenizer: PreTrainedTokenizerBase, rows: Splits) -> dict[str, Any]:
     """Return the keyword arguments that all TRL trainers take."""
     from r1_recipes.training.callbacks import callbacks  # heavy
 
@@ -147,7 +134,7 @@ def trainer_arguments(
         "train_dataset": rows.train,
         "eval_dataset": rows.test,
         "processing_class": load_processor(recipe, tokenizer) if pictures else tokenizer,
-        "callbacks": callbacks(run, opening),
+        "callbacks": callbacks(run),
     }
 
 
