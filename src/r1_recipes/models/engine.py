@@ -89,7 +89,8 @@ def room_problem(recipe: Recipe, size: Dimensions, length: int | None) -> Shorta
 
     Without ``length``, the engine must hold the model's longest context.
     """
-    total, length = gpu_memory(), length or size.window
+    total = gpu_memory()
+    length = length or size.window
     if total is None or length is None:
         return None
     return engine_problem(
@@ -119,24 +120,24 @@ def fit_engine(recipe: Recipe, size: Dimensions | None, *, pictures: bool) -> Sh
     if not namespace_value(recipe, "use_vllm") or size is None:
         return None
     length = training.vllm_max_model_length
-    computed = length is not None and length == longest_sequence(partial(namespace_value, recipe))
-    exceeds_window = size.window is not None and length is not None and length > size.window
-    if computed and exceeds_window:
-        logger.warning(
-            "max_completion_length: prompt and completion can have %d tokens, but the model's "
-            "context has %d, so longer completions are cut there. "
-            "Fix: a smaller max_completion_length",
-            length,
-            size.window,
-        )
-    elif computed and pictures:
-        logger.info(
-            "vllm_max_model_length: prompt and completion have %d tokens, but pictures add "
-            "tokens, so vLLM uses the model's whole context",
-            length,
-        )
-    if computed and (pictures or exceeds_window):
-        training.vllm_max_model_length = length = None
+    if length is not None and length == longest_sequence(partial(namespace_value, recipe)):
+        exceeds_window = size.window is not None and length > size.window
+        if exceeds_window:
+            logger.warning(
+                "max_completion_length: prompt and completion can have %d tokens, but the model's "
+                "context has %d, so longer completions are cut there. "
+                "Fix: a smaller max_completion_length",
+                length,
+                size.window,
+            )
+        elif pictures:
+            logger.info(
+                "vllm_max_model_length: prompt and completion have %d tokens, but pictures add "
+                "tokens, so vLLM uses the model's whole context",
+                length,
+            )
+        if pictures or exceeds_window:
+            training.vllm_max_model_length = length = None
     if namespace_value(recipe, "distill_with") == "gold":
         length = length or training.max_length  # as TRL's trainer does
     return room_problem(recipe, size, length) if training.vllm_mode == "colocate" else None

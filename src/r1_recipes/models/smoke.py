@@ -211,9 +211,15 @@ def build_tiny_model(folder: Path, config: Settings) -> Path:
 
         tokenizer.chat_template = qwen3_instruct_2507_chat_template
     set_seed(0)
-    token_ids = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
-    sizes = {"num_key_value_heads": 2, "max_position_embeddings": 4096, "tie_word_embeddings": True}
-    qwen = Qwen2Config(vocab_size=len(tokenizer), **_SIZES, **sizes, **token_ids)
+    qwen = Qwen2Config(
+        vocab_size=len(tokenizer),
+        num_key_value_heads=2,
+        max_position_embeddings=4096,
+        tie_word_embeddings=True,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        **_SIZES,
+    )
     Qwen2ForCausalLM(qwen).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

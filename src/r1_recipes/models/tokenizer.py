@@ -59,7 +59,8 @@ def load_tokenizer(recipe: Recipe) -> tuple[PreTrainedTokenizerBase, ResponseFor
     Raises:
         RecipeError: The tokenizer cannot be loaded, or its chat template does not fit the format.
     """
-    script, model = recipe.script, recipe.model
+    script = recipe.script
+    model = recipe.model
     fmt = recipe_format(recipe)
     model.model_name_or_path = name = model_path(
         model.model_name_or_path, script.hub, model.model_revision
@@ -106,7 +107,8 @@ def _with_opened_turn(
 
     Return the format with the prefill that completions start with.
     """
-    turn, prefill = generation_prompt(tokenizer), fmt.prefill
+    turn = generation_prompt(tokenizer)
+    prefill = fmt.prefill
     opened = template_prefill(turn, fmt)
     if prefill and turn.endswith(prefill):
         return fmt
@@ -196,7 +198,8 @@ def load_processor(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> Any:
             f"{first_line(error)}"
         ) from error
     tokenizer.padding_side = "left"  # pictures are counted from the end of the prompt
-    processor.tokenizer, processor.chat_template = tokenizer, tokenizer.chat_template
+    processor.tokenizer = tokenizer
+    processor.chat_template = tokenizer.chat_template
     turn = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "?"}]}]
     if picture not in processor.apply_chat_template(turn, tokenize=False):
         raise RecipeError(

@@ -43,7 +43,7 @@ def manifest_mismatch(checkpoint: Path) -> str | None:
                 return f"{name} differs from the saved file (checksum)"
     except FileNotFoundError:
         return f"no {MANIFEST}: saving was interrupted, or another program wrote it"
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+    except run_dir.UNREADABLE as error:
         return f"{MANIFEST}: {type(error).__name__}"
     return None
 
@@ -73,7 +73,8 @@ def resume_point(recipe: Recipe, output_dir: Path) -> Path | None:
 
     Return None if there is neither. Raise RecipeError if the run cannot resume from it.
     """
-    newest, named = newest_intact(output_dir), str(recipe.training.resume_from_checkpoint)
+    newest = newest_intact(output_dir)
+    named = str(recipe.training.resume_from_checkpoint)
     is_path = named.lower() not in ("", "none", "true", "false")
     if newest:
         _check_named(output_dir, newest, named, is_path)
@@ -205,11 +206,8 @@ def _batch(settings: Settings, count: int) -> str:
 
     Transformers' default is 8 rows per process.
     """
-    rows = (
-        (settings.get("per_device_train_batch_size") or 8)
-        * (settings.get("gradient_accumulation_steps") or 1)
-        * count
-    )
+    rows = count * (settings.get("per_device_train_batch_size") or 8)
+    rows *= settings.get("gradient_accumulation_steps") or 1
     return f"{rows} rows per step, num_generations {settings.get('num_generations')}"
 
 
@@ -220,7 +218,7 @@ def step_of(checkpoint: Path | None) -> int:
     path = checkpoint / "trainer_state.json"
     try:
         return int(json.loads(file_text(path, run_dir.MAX_STATE_BYTES))["global_step"])
-    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+    except run_dir.UNREADABLE as error:
         raise RecipeError(
             f"{path}: global_step: cannot be read: {first_line(error)} Fix: remove {checkpoint}"
         ) from error

@@ -32,6 +32,8 @@ RUN_FILE = "run.json"
 RECIPE_FILE = "recipe.yaml"
 METRICS_FILE = "metrics.jsonl"
 MAX_STATE_BYTES = 512 << 20  # limit of trainer_state.json, which holds every log entry
+# What the reading of an untrusted folder's JSON can raise.
+UNREADABLE = (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError)
 # Settings that stored completions depend on. Scoring and selection may change, because repeating
 # them takes only minutes.
 _GENERATED_BY = (
@@ -190,7 +192,7 @@ def _identity_changes(changed: Sequence[str], recipe: Recipe, output_dir: Path) 
 
 def _trains_further(recipe: Recipe, output_dir: Path) -> bool:
     """Return whether the recipe trains further than the finished run in this folder."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+    with contextlib.suppress(*UNREADABLE):
         done = json.loads(file_text(output_dir / "trainer_state.json", MAX_STATE_BYTES))
         if recipe.training.max_steps > 0:
             return recipe.training.max_steps > done["global_step"]
@@ -220,7 +222,8 @@ def claim(run: Run, step: int = 0) -> None:
     """
     if processes.rank():
         return
-    recipe, output_dir = run.recipe, run.output_dir
+    recipe = run.recipe
+    output_dir = run.output_dir
     start: Settings = {
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "versions": _versions(),
@@ -313,7 +316,8 @@ def changed_settings(recipe: Recipe, output_dir: Path) -> list[str]:
 
     Keys of a single start or of one machine are left out.
     """
-    before, now = recorded_settings(output_dir), recipe.settings
+    before = recorded_settings(output_dir)
+    now = recipe.settings
     skipped = {*recipe.adapted}
     for start in _starts(output_dir):
         skipped.update(start.get("adapted_to_machine", ()))
@@ -368,7 +372,7 @@ def _read(output_dir: Path) -> Settings:
             if not isinstance(value, dict):
                 raise TypeError(f"{value!r:.40} is not a mapping")
         return entry
-    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise RecipeError(
             f"output_dir {output_dir}: its {RUN_FILE} cannot be read: {first_line(error)} "
             f"Fix: choose another folder (--output_dir …)"

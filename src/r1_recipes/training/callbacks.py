@@ -76,13 +76,14 @@ class Records(TrainerCallback):
     """
 
     def __init__(self, output_dir: Path) -> None:
-        self._output_dir, self._path = output_dir, output_dir / METRICS_FILE
+        self._path = output_dir / METRICS_FILE
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
         logger.info("%s", plan(args, state.max_steps, args.world_size)[1])
         if not state.is_world_process_zero or not self._path.exists():
             return
-        kept, step = "", state.global_step
+        kept = ""
+        step = state.global_step
         with open_unlinked(self._path, "r", encoding="utf-8") as source:
             lines = source.read().splitlines()
         for line in lines:
@@ -91,7 +92,7 @@ class Records(TrainerCallback):
                 if step and json.loads(line)["step"] <= step:
                     kept += line + "\n"
         write_whole(self._path, kept)
-        for table in self._output_dir.glob("*completions/completions_*.parquet"):
+        for table in self._path.parent.glob("*completions/completions_*.parquet"):
             if int(re.sub(r"\D", "", table.stem) or 0) > step:
                 table.unlink()
 
@@ -103,7 +104,7 @@ class Records(TrainerCallback):
                 sink.write(json.dumps(values) + "\n")
 
     def on_save(self, args, state, control, **kwargs) -> None:
-        refresh_page(self._output_dir)
+        refresh_page(self._path.parent)
 
 
 class StopAndSave(TrainerCallback):
@@ -132,7 +133,9 @@ class StopAndSave(TrainerCallback):
 
 def _state_restorer(state: Any) -> Callable[[], None]:
     """Return a function that restores today's random states and token count after a failed step."""
-    tokens, python, states = state.num_input_tokens_seen, random.getstate(), random_states()
+    tokens = state.num_input_tokens_seen
+    python = random.getstate()
+    states = random_states()
 
     def restore_state() -> None:
         state.num_input_tokens_seen = tokens
@@ -147,14 +150,14 @@ def save_last_step(run: Run, trainer: Any) -> bool:
 
     Return whether it exists now. All ranks must call it.
     """
-    args, step = trainer.args, trainer.state.global_step
-    if not step or args.save_strategy == "no":
+    step = trainer.state.global_step
+    if not step or trainer.args.save_strategy == "no":
         return False
     if not processes.first(lambda: (run.output_dir / f"checkpoint-{step}").is_dir()):
         if run.restore_state:
             run.restore_state()  # the failed step is repeated
         trainer._save_checkpoint(trainer.model, trial=None)
-        trainer.callback_handler.on_save(args, trainer.state, trainer.control)
+        trainer.callback_handler.on_save(trainer.args, trainer.state, trainer.control)
     return True
 
 
@@ -202,7 +205,8 @@ class Manifests(TrainerCallback):
     limit: int | None = None
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
-        self.limit, args.save_total_limit = args.save_total_limit, None
+        self.limit = args.save_total_limit
+        args.save_total_limit = None
 
     def on_save(self, args, state, control, **kwargs) -> None:
         processes.wait()
@@ -234,7 +238,8 @@ class Progress(ProgressCallback):
     """
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
-        self.current_step, self._header = state.global_step, ""
+        self.current_step = state.global_step
+        self._header = ""
         self._seen: Values = {}  # the latest value of each metric
         if state.is_world_process_zero:
             self.training_bar = bar(state.max_steps, "steps", initial=state.global_step)

@@ -40,7 +40,8 @@ def check_rewards(recipe: Recipe) -> None:
 
 def check_generation_backend(recipe: Recipe) -> None:
     """Refuse temperature 0, and ``use_vllm: true`` without vLLM or, colocated, without a GPU."""
-    training, script, path = recipe.training, recipe.script, recipe.path
+    training = recipe.training
+    path = recipe.path
     if recipe.method in ("grpo", "distill") and training.temperature == 0:
         raise RecipeError(
             f"{path}: temperature: must be above 0 for training, got 0, because all completions "
@@ -48,7 +49,7 @@ def check_generation_backend(recipe: Recipe) -> None:
         )
     has_vllm = importlib.util.find_spec("vllm") is not None
     from_server = namespace_value(recipe, "distill_with") == "server"
-    if from_server and not (script.smoke or has_vllm):
+    if from_server and not (recipe.script.smoke or has_vllm):
         raise RecipeError(
             f"{path}: distill_with: server: TRL's client needs vLLM, which is not installed. "
             f"Fix: {install_hint('vllm')}"
@@ -91,11 +92,10 @@ def check_encoding(recipe: Recipe) -> None:
 
 def check_precision(recipe: Recipe) -> None:
     """Refuse bf16 on a GPU that only emulates it, which is many times slower."""
-    training = recipe.training
-    keys = ["bf16"] if training.bf16 else []
+    keys = ["bf16"] if recipe.training.bf16 else []
     if recipe.model.dtype == "bfloat16":
         keys.append("dtype")
-    if keys and not training.use_cpu and gpu.lacks_bf16():
+    if keys and not recipe.training.use_cpu and gpu.lacks_bf16():
         raise RecipeError(
             f"{recipe.path}: {', '.join(keys)}: this GPU does not support bf16, which needs "
             f"compute capability 8.0. "
@@ -158,7 +158,8 @@ def prepare_trackers(recipe: Recipe) -> None:
 
     Without an API key they log offline.
     """
-    environment, training = os.environ, recipe.training
+    environment = os.environ
+    training = recipe.training
     for key in ("wandb_entity", "wandb_project", "wandb_run_group"):
         value = namespace_value(recipe, key)
         if value:

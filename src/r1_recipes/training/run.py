@@ -7,7 +7,7 @@ import importlib.util
 import logging
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from r1_recipes.common import extras, processes
 from r1_recipes.common.console import reported_errors, typed
@@ -38,7 +38,7 @@ _TRAINING_KEYS = {
 } - {"reward_weights"}  # without them, typed reward_funcs would not fit the recipe's weights
 # Called with the keyword arguments that all TRL trainers take.
 BuildTrainer = Callable[
-    [Recipe, ResponseFormat, "PreTrainedTokenizerBase", dict[str, Any]], "Trainer"
+    [Recipe, ResponseFormat, "PreTrainedTokenizerBase", weights.Arguments], "Trainer"
 ]
 
 
@@ -70,16 +70,18 @@ def run_recipe(argv: Sequence[str] | None, method: str, build_trainer: BuildTrai
 
 def _say_next(run: Run) -> None:
     """Log the next commands: compare the model with its base, ask it a question, open the page."""
-    recipe, model, argv = run.recipe, typed(str(run.output_dir)), run.argv
-    script, method = recipe.script, recipe.method
+    recipe = run.recipe
+    model = typed(str(run.output_dir))
+    argv = run.argv
+    script = recipe.script
     if script.smoke or "R1_RECIPES_STAGE" in os.environ:
         return
     if nothing_held_out(recipe, 1):
         argv = [*argv, "--dataset_test_split", script.dataset_train_split]
     words = " ".join(map(typed, _without_training_keys(argv)))
     evaluate = f"python -m r1_recipes.evaluate {words} --model"
-    commands = _comparison(recipe, evaluate, model) if method == "grpo" else []
-    if method != "reward" and not script.environment:
+    commands = _comparison(recipe, evaluate, model) if recipe.method == "grpo" else []
+    if recipe.method != "reward" and not script.environment:
         commands.append(f"{evaluate} {model} --ask 'a question'")
     page = extras.part("report")
     if page:
@@ -89,7 +91,8 @@ def _say_next(run: Run) -> None:
 
 def _without_training_keys(argv: Sequence[str]) -> list[str]:
     """Return a command line without overrides that only training reads."""
-    kept, keeps = [], True
+    kept = []
+    keeps = True
     for word in argv:
         if word.startswith("--"):
             keeps = word[2:].partition("=")[0].replace("-", "_") not in _TRAINING_KEYS
@@ -105,7 +108,9 @@ def _comparison(recipe: Recipe, evaluate: str, model: str) -> list[str]:
     """
     import torch  # heavy
 
-    trained, backend, commands = model, "", []
+    trained = model
+    backend = ""
+    commands = []
     has_gpu = torch.cuda.is_available() and not recipe.training.use_cpu
     if has_gpu and importlib.util.find_spec("vllm"):
         backend = "--backend vllm "
@@ -120,7 +125,9 @@ def _comparison(recipe: Recipe, evaluate: str, model: str) -> list[str]:
     return commands
 
 
-def trainer_arguments(run: Run, tokenizer: PreTrainedTokenizerBase, rows: Splits) -> dict[str, Any]:
+def trainer_arguments(
+    run: Run, tokenizer: PreTrainedTokenizerBase, rows: Splits
+) -> weights.Arguments:
     """Return the keyword arguments that all TRL trainers take."""
     from r1_recipes.training.callbacks import callbacks  # heavy
 

@@ -110,7 +110,8 @@ def _open_folder(run: Run) -> tuple[bool, Path | None]:
     """Lock and check the run directory, and record a start; return whether nothing is left to do,
     and what to resume from.
     """
-    recipe, output_dir = run.recipe, run.output_dir
+    recipe = run.recipe
+    output_dir = run.output_dir
     trains = recipe.method != "generate"
     resume_from = None
     locks.release(output_dir)  # an earlier run of this process
@@ -235,7 +236,7 @@ def load_splits(
     """Return training and evaluation rows; no evaluation rows if ``eval_strategy`` is "no". Too few
     rows for one step are an error.
     """
-    script, training = recipe.script, recipe.training
+    script = recipe.script
     # GOLD's data are prompts and answers: it learns from both, by lmbda.
     method = "sft" if namespace_value(recipe, "distill_with") == "gold" else recipe.method
     examples = example_rows(script, method) if script.smoke else None
@@ -248,7 +249,7 @@ def load_splits(
     if script.smoke:
         return splits
     logger.info("train: %s", report)
-    if training.eval_strategy != "no":
+    if recipe.training.eval_strategy != "no":
         splits.test, splits.test_report = load_dataset(
             script, fmt, method, split="test", tokenizer=tokenizer
         )
@@ -293,10 +294,9 @@ def _check_golds(recipe: Recipe, mappers: Sequence[Mapper]) -> None:
     """Refuse rewards that compare with a gold, of rows that have none; routed ones may
     have no row.
     """
-    script = recipe.script
-    if script.task_rewards is not None:
+    if recipe.script.task_rewards is not None:
         return
-    for name in script.reward_funcs:
+    for name in recipe.script.reward_funcs:
         if declared(REWARDS.get(name), "reads_gold"):
             raise RecipeError(
                 f"{recipe.path}: mapper: reward {name!r} compares with a column 'solution', "

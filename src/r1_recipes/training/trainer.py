@@ -25,6 +25,7 @@ from trl.trainer.utils import RepeatSampler
 from r1_recipes.common import processes
 from r1_recipes.common.errors import StoppedTogether
 from r1_recipes.common.messages import transcript
+from r1_recipes.data.mapped_row import Message
 from r1_recipes.recipe.types import GRPORecipeArguments
 from r1_recipes.rewards.call import guarded
 from r1_recipes.training.engine import attributes_set, engine_of
@@ -94,7 +95,8 @@ class RecipeGRPOTrainer(GRPOTrainer):
         if errors := processes.gather(self._failed):
             raise StoppedTogether(str(errors[0]))
         if self.model.training:
-            self._in_no_table, self._compared_with_engine = True, False
+            self._in_no_table = True
+            self._compared_with_engine = False
         if self.tools:
             _write_arguments_as_text(completions)
         if self.model.training and rewards.isnan().all():
@@ -143,9 +145,11 @@ class RecipeGRPOTrainer(GRPOTrainer):
             return
         # TRL writes the whole generation batch at each step that is logged, also where many steps
         # train on it.
-        table, writes_table = self._logs, self.log_completions and self._in_no_table
+        table = self._logs
+        writes_table = self.log_completions and self._in_no_table
         if writes_table:
-            table, self._in_no_table = _first_rows(table, self._logged_completions), False
+            table = _first_rows(table, self._logged_completions)
+            self._in_no_table = False
         with attributes_set(self, _logs=table, log_completions=writes_table):
             super().log(logs, start_time)
 
@@ -190,7 +194,8 @@ class RecipeGRPOTrainer(GRPOTrainer):
         if not gaps.numel():
             gaps = gaps.new_zeros(1)
         means, peaks = self.accelerator.gather(torch.stack([gaps.mean(), gaps.max()])).view(-1, 2).T
-        metrics, name = self._metrics["train"], "sampling/sampling_logp_difference"
+        metrics = self._metrics["train"]
+        name = "sampling/sampling_logp_difference"
         metrics[f"{name}/mean"].append(means.mean().item())
         metrics[f"{name}/max"].append(peaks.max().item())
 
@@ -229,7 +234,8 @@ class RecipeGRPOTrainer(GRPOTrainer):
 
     @contextlib.contextmanager
     def _sampling_for_evaluation(self) -> Iterator[None]:
-        temperature, length = self._eval_temperature, self._eval_length
+        temperature = self._eval_temperature
+        length = self._eval_length
         with attributes_set(self, max_completion_length=length):  # of an episode
             if self.use_vllm:
                 with attributes_set(
@@ -251,7 +257,7 @@ class RecipeGRPOTrainer(GRPOTrainer):
                 yield
 
 
-def _write_arguments_as_text(conversations: Sequence[list[dict[str, Any]]]) -> None:
+def _write_arguments_as_text(conversations: Sequence[list[Message]]) -> None:
     """Write arguments of calls as JSON: TRL logs them, and Parquet writes neither `{}` nor `{"n":
     1}` beside `{"n": "one"}`.
     """

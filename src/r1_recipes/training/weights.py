@@ -31,12 +31,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+Arguments = dict[str, Any]  # keyword arguments of a TRL trainer
 
-def model_arguments(recipe: Recipe) -> dict[str, Any]:
+
+def model_arguments(recipe: Recipe) -> Arguments:
     """Return a TRL trainer's keyword arguments from ``ModelConfig``: model, quantization, PEFT."""
     from trl import get_peft_config, get_quantization_config  # heavy
 
-    model, training = recipe.model, recipe.training
+    model = recipe.model
     adapters = get_peft_config(model)
     if adapters is not None and model.model_revision != "main":
         # adapter_config.json records it, for programs that load or merge the adapters.
@@ -46,7 +48,8 @@ def model_arguments(recipe: Recipe) -> dict[str, Any]:
         "attn_implementation": model.attn_implementation,
         "dtype": model.dtype,
     }
-    training.model_init_kwargs = {**options, **(training.model_init_kwargs or {})}
+    options |= recipe.training.model_init_kwargs or {}
+    recipe.training.model_init_kwargs = options
     return {
         "model": model.model_name_or_path,
         "quantization_config": get_quantization_config(model),
@@ -65,13 +68,14 @@ def loaded_whole(recipe: Recipe) -> Iterator[None]:
     """
     from accelerate.utils import parse_flag_from_env, patch_environment  # heavy
 
-    needs_reference = recipe.method == "grpo" and recipe.training.beta and not recipe.model.use_peft
-    if not (needs_reference or recipe.method == "distill") or not parse_flag_from_env(
-        "FSDP_CPU_RAM_EFFICIENT_LOADING"
-    ):
+    second_model = None
+    if recipe.method == "distill":
+        second_model = "teacher"
+    elif recipe.method == "grpo" and recipe.training.beta and not recipe.model.use_peft:
+        second_model = "reference model (beta is not 0)"
+    if not (second_model and parse_flag_from_env("FSDP_CPU_RAM_EFFICIENT_LOADING")):
         yield
         return
-    second_model = "teacher" if recipe.method == "distill" else "reference model (beta is not 0)"
     logger.warning(
         "fsdp_cpu_ram_efficient_loading: true would leave the %s without weights, so this run "
         "uses false",
@@ -192,7 +196,8 @@ def save(run: Run, trainer: Trainer) -> None:
 
     The saved chat template adds ``run.opening``.
     """
-    script, output_dir = run.recipe.script, run.output_dir
+    script = run.recipe.script
+    output_dir = run.output_dir
     # Check again: saving would write through a link, and a push would upload its target.
     run_dir.check_links(output_dir)
     card = {"dataset_name": None, "tags": ["r1-recipes", run.recipe.method]}
