@@ -45,14 +45,11 @@ def empty_model(recipe: Recipe) -> tuple[Any, Any]:
     config = from_pretrained("AutoConfig", recipe)
     pictures = (config.architectures or [""])[0].endswith("ForConditionalGeneration")
     auto_class = AutoModelForImageTextToText if pictures else AutoModelForCausalLM
-    dtype = (
-        config.dtype if recipe.model.dtype in (None, "auto") else getattr(torch, recipe.model.dtype)
-    )
+    dtype = config.dtype
+    if recipe.model.dtype not in (None, "auto"):
+        dtype = getattr(torch, recipe.model.dtype)
     # Without this state, ZeRO-3 would allocate and distribute the weights.
-    with (
-        set_zero3_state(),
-        torch.device("meta"),
-    ):
+    with set_zero3_state(), torch.device("meta"):
         return config, auto_class.from_config(
             config, dtype=dtype, trust_remote_code=recipe.training.trust_remote_code
         )
@@ -82,11 +79,9 @@ def gpu_memory() -> int | None:
     """Return the memory of this process's GPU in bytes, or None without a GPU."""
     import torch
 
-    return (
-        int(torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory)
-        if torch.cuda.is_available()
-        else None
-    )
+    if not torch.cuda.is_available():
+        return None
+    return int(torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory)
 
 
 def room_problem(recipe: Recipe, size: Dimensions, length: int | None) -> Shortage | None:
@@ -94,17 +89,17 @@ def room_problem(recipe: Recipe, size: Dimensions, length: int | None) -> Shorta
 
     Without ``length``, the engine must hold the model's longest context.
     """
-    total, length, settings = gpu_memory(), length or size.window, recipe.training
+    total = gpu_memory()
+    length = length or size.window
     if total is None or length is None:
         return None
-    parallel, share = settings.vllm_tensor_parallel_size, settings.vllm_gpu_memory_utilization
     return engine_problem(
         length=length,
-        share=share,
+        share=recipe.training.vllm_gpu_memory_utilization,
         total=total,
         parameters=size.parameters,
         cache=size.cache,
-        parallel=parallel,
+        parallel=recipe.training.vllm_tensor_parallel_size,
     )
 
 
@@ -125,24 +120,24 @@ def fit_engine(recipe: Recipe, size: Dimensions | None, *, pictures: bool) -> Sh
     if not namespace_value(recipe, "use_vllm") or size is None:
         return None
     length = training.vllm_max_model_length
-    computed = length is not None and length == longest_sequence(partial(namespace_value, recipe))
-    exceeds_window = size.window is not None and length is not None and length > size.window
-    if computed and exceeds_window:
-        logger.warning(
-            "max_completion_length: prompt and completion can have %d tokens, but the model's "
-            "context has %d, so longer completions are cut there. "
-            "Fix: a smaller max_completion_length",
-            length,
-            size.window,
-        )
-    elif computed and pictures:
-        text = (
-            "vllm_max_model_length: prompt and completion have %d tokens, but pictures add "
-            "tokens, so vLLM uses the model's whole context"
-        )
-        logger.info(text, length)
-    if computed and (pictures or exceeds_window):
-        training.vllm_max_model_length = length = None
+    if length is not None and length == longest_sequence(partial(namespace_value, recipe)):
+        exceeds_window = size.window is not None and length > size.window
+        if exceeds_window:
+            logger.warning(
+                "max_completion_length: prompt and completion can have %d tokens, but the model's "
+                "context has %d, so longer completions are cut there. "
+                "Fix: a smaller max_completion_length",
+                length,
+                size.window,
+            )
+        elif pictures:
+            logger.info(
+                "vllm_max_model_length: prompt and completion have %d tokens, but pictures add "
+                "tokens, so vLLM uses the model's whole context",
+                length,
+            )
+        if pictures or exceeds_window:
+            training.vllm_max_model_length = length = None
     if namespace_value(recipe, "distill_with") == "gold":
         length = length or training.max_length  # as TRL's trainer does
     return room_problem(recipe, size, length) if training.vllm_mode == "colocate" else None

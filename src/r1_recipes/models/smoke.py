@@ -15,7 +15,7 @@ from r1_recipes.data import MAPPERS, get_mapper
 from r1_recipes.data.load import COLUMN_KEYS, COLUMNS_BY_KEYS
 from r1_recipes.data.sources import load_rows
 from r1_recipes.prompts import CHATML
-from r1_recipes.recipe.types import RecipeArguments
+from r1_recipes.recipe.types import RecipeArguments, Settings
 
 VLM_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
@@ -32,13 +32,18 @@ _SIZES = {
 }
 _ALWAYS = {"smoke": True, "use_cpu": True, "dtype": "float32", "hub": "huggingface"}
 _TRAINING = {
-    **dict.fromkeys(("max_steps", "logging_steps", "gradient_accumulation_steps"), 1),
-    **dict.fromkeys(("bf16", "fp16", "gradient_checkpointing"), False),
-    **dict.fromkeys(("save_strategy", "eval_strategy"), "no"),
+    "max_steps": 1,
+    "logging_steps": 1,
+    "gradient_accumulation_steps": 1,
+    "bf16": False,
+    "fp16": False,
+    "gradient_checkpointing": False,
+    "save_strategy": "no",
+    "eval_strategy": "no",
     "per_device_train_batch_size": 2,
     "report_to": "none",
 }
-_BY_METHOD: dict[str, dict[str, Any]] = {
+_BY_METHOD: dict[str, Settings] = {
     "sft": _TRAINING,
     "reward": _TRAINING,
     "grpo": {**_TRAINING, "use_vllm": False, "max_completion_length": 8, "num_generations": 2},
@@ -54,22 +59,18 @@ _BY_METHOD: dict[str, dict[str, Any]] = {
 # These features cost time, or need a GPU, a server or a hub. A recipe that does not set a key keeps
 # its default.
 _IF_SET = {
-    **dict.fromkeys(
-        (
-            "push_to_hub",
-            "tf32",
-            "torch_compile",
-            "use_liger_kernel",
-            "load_in_4bit",
-            "load_in_8bit",
-        ),
-        False,
-    ),
-    **dict.fromkeys(
-        ("max_prompt_tokens", "max_solution_tokens", "model_init_kwargs", "chat_template_kwargs"),
-        "none",
-    ),
-    **dict.fromkeys(("num_iterations", "steps_per_generation"), 1),
+    "push_to_hub": False,
+    "tf32": False,
+    "torch_compile": False,
+    "use_liger_kernel": False,
+    "load_in_4bit": False,
+    "load_in_8bit": False,
+    "max_prompt_tokens": "none",
+    "max_solution_tokens": "none",
+    "model_init_kwargs": "none",
+    "chat_template_kwargs": "none",
+    "num_iterations": 1,
+    "steps_per_generation": 1,
     "attn_implementation": "sdpa",
     "optim": "adamw_torch",
     "model_revision": "main",
@@ -84,7 +85,7 @@ _FIRST_ROWS = 200
 _FOLDERS: set[Path] = set()  # folders of this process's smoke runs, removed at its end
 
 
-def smoke_overrides(path: Path, method: str, config: dict[str, Any]) -> dict[str, Any]:
+def smoke_overrides(path: Path, method: str, config: Settings) -> Settings:
     """Return command-line values that shrink a recipe to one step on the CPU.
 
     All other keys stay as in the recipe. Model and run go to a temporary folder, which is removed
@@ -94,14 +95,10 @@ def smoke_overrides(path: Path, method: str, config: dict[str, Any]) -> dict[str
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     _FOLDERS.add(folder)
     mapper = MAPPERS.get(str(config.get("mapper")))
-    model = (build_tiny_vlm if mapper and mapper.images else build_tiny_model)(
-        folder / "model", config
-    )
-    overrides = (
-        {key: value for key, value in _IF_SET.items() if key in config}
-        | _ALWAYS
-        | _BY_METHOD[method]
-    )
+    build = build_tiny_vlm if mapper and mapper.images else build_tiny_model
+    model = build(folder / "model", config)
+    overrides = {key: value for key, value in _IF_SET.items() if key in config}
+    overrides |= _ALWAYS | _BY_METHOD[method]
     overrides["model_name_or_path"] = str(model)
     if method == "evaluate":
         overrides["num_samples"] = min(2, int(config["num_samples"]))
@@ -111,8 +108,10 @@ def smoke_overrides(path: Path, method: str, config: dict[str, Any]) -> dict[str
         overrides["num_generations"] = 2 if float(config.get("temperature", 1)) else 1
     if method == "distill":
         overrides["teacher_model_name_or_path"] = str(model)
-    if entries := config.get("reward_models"):  # also replaces judges, which need a server
-        tiny = {"model": str(build_tiny_classifier(folder / "reward_model", model)), "prompt": None}
+    entries = config.get("reward_models")
+    if entries:  # also replaces judges, which need a server
+        classifier = build_tiny_classifier(folder / "reward_model", model)
+        tiny = {"model": str(classifier), "prompt": None}
         overrides["reward_models"] = {
             name: entry | tiny if isinstance(entry, dict) else entry
             for name, entry in entries.items()
@@ -142,21 +141,22 @@ def example_rows(args: RecipeArguments, method: str) -> Any:
     return [_examples(args, method, part) for part in parts if isinstance(part, dict)]
 
 
-def _examples(args: RecipeArguments, method: str, part: dict[str, Any]) -> Any:
-    from datasets import Dataset
-
-    source, name = str(part.get("id") or args.dataset_name), part.get("mapper") or args.mapper
+def _examples(args: RecipeArguments, method: str, part: Settings) -> Any:
+    source = str(part.get("id") or args.dataset_name)
     if source.startswith("environment:"):
-        few = {split: {"size": 4, "seed": 0} for split in ("train", "test")}
-        return load_rows(source, "train", task_config=(args.task_config or {}) | few)
+        few = {"size": 4, "seed": 0}
+        task_config = {**(args.task_config or {}), "train": few, "test": few}
+        return load_rows(source, "train", task_config=task_config)
     if is_local(source):
         split = part.get("split") or args.dataset_train_split
         config = part.get("config") or args.dataset_config
         rows = load_rows(source, split, config=config)
-        short = sorted(range(min(_FIRST_ROWS, len(rows))), key=lambda index: len(str(rows[index])))[
-            :_LOCAL_ROWS
-        ]
+        first = range(min(_FIRST_ROWS, len(rows)))
+        short = sorted(first, key=lambda index: len(str(rows[index])))[:_LOCAL_ROWS]
         return rows.select(sorted(short) * 2)
+    from datasets import Dataset
+
+    name = part.get("mapper") or args.mapper
     if name == "auto" and not args.prompt_column:
         if method != "sft":
             raise RecipeError(
@@ -164,24 +164,24 @@ def _examples(args: RecipeArguments, method: str, part: dict[str, Any]) -> Any:
                 f"{', '.join(MAPPERS)}"
             )
         name = "conversations"
-    column_keys = (
-        {key: getattr(args, key) for key in COLUMN_KEYS} if name in COLUMNS_BY_KEYS else {}
-    )
-    mapper = get_mapper(
-        "prompt_solution" if name == "auto" else name,
-        **column_keys,
-        **(part.get("mapper_config") or args.mapper_config or {}),
-    )
-    if not (examples := mapper.example_rows()):
+    keys = COLUMN_KEYS if name in COLUMNS_BY_KEYS else ()
+    columns = {key: getattr(args, key) for key in keys}
+    options = part.get("mapper_config") or args.mapper_config or {}
+    mapper = get_mapper("prompt_solution" if name == "auto" else name, **columns, **options)
+    examples = mapper.example_rows()
+    if not examples:
         fix = "examples = ({…}, {…}) in its class, two rows in the shape of the data"
         raise RecipeError(f"smoke: mapper {name!r} has no example rows. Fix: {fix}")
     # The examples lack columns that a reward reads and only the real data has. Add them, empty.
-    columns = dict.fromkeys(key for row in examples for key in row)
-    empty_columns = {key: "" for key in args.keep_columns or () if key not in columns}
-    return Dataset.from_list([{**columns, **row, **empty_columns} for row in examples] * 2)
+    empty: Settings = {}
+    for row in examples:
+        empty |= dict.fromkeys(row)
+    for key in args.keep_columns or ():
+        empty.setdefault(key, "")
+    return Dataset.from_list([empty | row for row in examples] * 2)
 
 
-def build_tiny_model(folder: Path, config: dict[str, Any]) -> Path:
+def build_tiny_model(folder: Path, config: Settings) -> Path:
     """Save a random two-layer Qwen2 with a byte-level tokenizer and ChatML.
 
     Its special tokens include the recipe's eos and pad tokens.
@@ -189,18 +189,13 @@ def build_tiny_model(folder: Path, config: dict[str, Any]) -> Path:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM, set_seed
 
-    tokens = (
-        "<|endoftext|>",
-        "<|im_start|>",
-        "<|im_end|>",
-        config.get("eos_token"),
-        config.get("pad_token"),
-    )
-    specials = list(dict.fromkeys(token for token in tokens if token))
-    vocabulary = {
-        token: index
-        for index, token in enumerate([*specials, *sorted(pre_tokenizers.ByteLevel.alphabet())])
-    }
+    specials = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    for key in ("eos_token", "pad_token"):
+        token = config.get(key)
+        if token and token not in specials:
+            specials.append(token)
+    tokens = specials + sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {token: index for index, token in enumerate(tokens)}
     backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
@@ -216,16 +211,21 @@ def build_tiny_model(folder: Path, config: dict[str, Any]) -> Path:
 
         tokenizer.chat_template = qwen3_instruct_2507_chat_template
     set_seed(0)
-    token_ids = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
-    sizes = {"num_key_value_heads": 2, "max_position_embeddings": 4096, "tie_word_embeddings": True}
-    Qwen2ForCausalLM(
-        Qwen2Config(vocab_size=len(tokenizer), **_SIZES, **sizes, **token_ids)
-    ).save_pretrained(folder)
+    qwen = Qwen2Config(
+        vocab_size=len(tokenizer),
+        num_key_value_heads=2,
+        max_position_embeddings=4096,
+        tie_word_embeddings=True,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        **_SIZES,
+    )
+    Qwen2ForCausalLM(qwen).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
 
-def build_tiny_vlm(folder: Path, config: dict[str, Any]) -> Path:
+def build_tiny_vlm(folder: Path, config: Settings) -> Path:
     """Save a random LLaVA for images of 28 pixels, with its processor.
 
     Other families, such as Qwen2-VL, also take video and need torchvision for it.
@@ -261,15 +261,14 @@ def build_tiny_vlm(folder: Path, config: dict[str, Any]) -> Path:
         eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
     )
     model.save_pretrained(folder)
-    images = CLIPImageProcessorPil(
-        size={"shortest_edge": 28}, crop_size={"height": 28, "width": 28}
-    )
-    options = {
-        "patch_size": 14,
-        "vision_feature_select_strategy": "default",
-        "num_additional_image_tokens": 1,
-    }
-    LlavaProcessor(images, tokenizer, **options, chat_template=VLM_TEMPLATE).save_pretrained(folder)
+    LlavaProcessor(
+        CLIPImageProcessorPil(size={"shortest_edge": 28}, crop_size={"height": 28, "width": 28}),
+        tokenizer,
+        patch_size=14,
+        vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+        chat_template=VLM_TEMPLATE,
+    ).save_pretrained(folder)
     return folder
 
 

@@ -10,6 +10,7 @@ import logging
 import math
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ from r1_recipes.prompts import (
     template_prefill,
 )
 from r1_recipes.recipe import Recipe
-from r1_recipes.recipe.types import namespace_value
+from r1_recipes.recipe.types import Settings, namespace_value
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -58,7 +59,8 @@ def load_tokenizer(recipe: Recipe) -> tuple[PreTrainedTokenizerBase, ResponseFor
     Raises:
         RecipeError: The tokenizer cannot be loaded, or its chat template does not fit the format.
     """
-    script, model = recipe.script, recipe.model
+    script = recipe.script
+    model = recipe.model
     fmt = recipe_format(recipe)
     model.model_name_or_path = name = model_path(
         model.model_name_or_path, script.hub, model.model_revision
@@ -80,18 +82,16 @@ def load_tokenizer(recipe: Recipe) -> tuple[PreTrainedTokenizerBase, ResponseFor
             f"--hub modelscope"
         ) from error
     tokenizer.chat_template, added = served_template.unwrap(tokenizer.chat_template)
-    may_keep_prefill = not script.chat_template and script.prefill is None
-    if may_keep_prefill and (
-        added.response_format == fmt.name or template_prefill(added.prefill, fmt)
-    ):
+    same_format = added.response_format == fmt.name or template_prefill(added.prefill, fmt)
+    if same_format and not script.chat_template and script.prefill is None:
         fmt = replace(fmt, prefill=added.prefill)
     tokenizer.chat_template = _chat_template(recipe, fmt, tokenizer)
     variables = namespace_value(recipe, "chat_template_kwargs")
     if variables is None and not script.chat_template:
         variables = added.variables
-    tokenizer.chat_template = served_template.wrap(
-        tokenizer.chat_template, variables=_checked_variables(variables or {}, recipe, tokenizer)
-    )
+    variables = variables or {}
+    _check_variables(variables, recipe, tokenizer)
+    tokenizer.chat_template = served_template.wrap(tokenizer.chat_template, variables=variables)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     fmt = _with_opened_turn(recipe, tokenizer, fmt)
@@ -107,7 +107,8 @@ def _with_opened_turn(
 
     Return the format with the prefill that completions start with.
     """
-    turn, prefill = generation_prompt(tokenizer), fmt.prefill
+    turn = generation_prompt(tokenizer)
+    prefill = fmt.prefill
     opened = template_prefill(turn, fmt)
     if prefill and turn.endswith(prefill):
         return fmt
@@ -153,7 +154,8 @@ def _chat_template(recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTok
             raise RecipeError(
                 f"{recipe.path}: chat_template: must be Jinja text or a readable file, got {text!r}"
             ) from error
-    if template := text or fmt.chat_template or tokenizer.chat_template:
+    template = text or fmt.chat_template or tokenizer.chat_template
+    if template:
         return template
     raise RecipeError(
         f"{recipe.path}: {recipe.model.model_name_or_path} has no chat template. "
@@ -162,9 +164,9 @@ def _chat_template(recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTok
     )
 
 
-def _checked_variables(
-    variables: dict[str, Any], recipe: Recipe, tokenizer: PreTrainedTokenizerBase
-) -> dict[str, Any]:
+def _check_variables(
+    variables: Settings, recipe: Recipe, tokenizer: PreTrainedTokenizerBase
+) -> None:
     for name, value in variables.items():
         where = f"{recipe.path}: chat_template_kwargs: {name}:"
         if not re.search(rf"\b{re.escape(str(name))}\b", str(tokenizer.chat_template)):
@@ -172,14 +174,12 @@ def _checked_variables(
                 f"{where} the chat template of {recipe.model.model_name_or_path} has no variable "
                 "with this name. Fix: remove it, or use a model whose template has this variable"
             )
-        if not isinstance(value, bool | int | float | str) or (
-            isinstance(value, float) and not math.isfinite(value)
-        ):
+        is_finite = not isinstance(value, float) or math.isfinite(value)
+        if not is_finite or not isinstance(value, bool | int | float | str):
             raise RecipeError(
                 f"{where} must be true, false, a number or a text, got {value!r}. Fix: for example "
                 "{enable_thinking: false}"
             )
-    return variables
 
 
 def load_processor(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> Any:
@@ -198,7 +198,8 @@ def load_processor(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> Any:
             f"{first_line(error)}"
         ) from error
     tokenizer.padding_side = "left"  # pictures are counted from the end of the prompt
-    processor.tokenizer, processor.chat_template = tokenizer, tokenizer.chat_template
+    processor.tokenizer = tokenizer
+    processor.chat_template = tokenizer.chat_template
     turn = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "?"}]}]
     if picture not in processor.apply_chat_template(turn, tokenize=False):
         raise RecipeError(
@@ -238,18 +239,17 @@ def _check_generation_prompt(
     turn = generation_prompt(tokenizer)
     model = recipe.model.model_name_or_path
     if tags and tags[1] in turn and not leaves_open(turn, tags) and not fmt.parse("").reasoning:
-        switch = (
-            "chat_template_kwargs: {enable_thinking: true}"
-            if "enable_thinking" in str(tokenizer.chat_template)
-            else "chat_template"
-        )
+        switch = "chat_template"
+        if "enable_thinking" in str(tokenizer.chat_template):
+            switch = "chat_template_kwargs: {enable_thinking: true}"
         raise RecipeError(
             f"{recipe.path}: response_format: {fmt.name} needs reasoning, but the chat template "
             f"opens the assistant's turn with {turn!r}, an empty reasoning block, so the model "
             f"cannot write any. Fix: response_format: boxed for a model without reasoning, or "
             f"{switch}"
         )
-    messages = [{"role": "system", "content": fmt.system_prompt}, {"role": "user", "content": "?"}]
+    question = [{"role": "user", "content": "?"}]
+    messages = [{"role": "system", "content": fmt.system_prompt}, *question]
     with contextlib.suppress(TemplateError):  # it takes no system message, which preflight reports
         text = tokenizer.apply_chat_template(messages, tokenize=False)
         if fmt.system_prompt[:16] in text and fmt.system_prompt.strip() not in text:
@@ -263,10 +263,7 @@ def _check_generation_prompt(
         answer = fmt.prefill + fmt.render_completion("1 + 1 = 2", "2").lstrip()
     except ValueError:  # no response in the format starts with this prefill: preflight reports it
         return
-    turns = {
-        "prompt": [{"role": "user", "content": "?"}],
-        "completion": [{"role": "assistant", "content": answer}],
-    }
+    turns = {"prompt": question, "completion": [{"role": "assistant", "content": answer}]}
     check_target(model, tokenizer, turns, taught=False)
 
 
@@ -277,11 +274,9 @@ def check_targets(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, rows: Data
     """
     # Without a masked prompt and without generation, the end of the prompt does not matter.
     masked = recipe.method == "sft" and recipe.training.completion_only_loss is not False
+    target = "completion" if recipe.method == "sft" else "chosen"
     for row in rows.select(range(0, len(rows), max(1, len(rows) // 16))):
-        turns = {
-            "prompt": row["prompt"],
-            "completion": row["completion" if recipe.method == "sft" else "chosen"],
-        }
+        turns = {"prompt": row["prompt"], "completion": row[target]}
         check_target(recipe.model.model_name_or_path, tokenizer, turns, masked=masked)
 
 
@@ -302,15 +297,16 @@ def check_target(
     """
     messages = row["prompt"] + row["completion"]
     where = f"chat_template: that of {model}"
+    render = partial(tokenizer.apply_chat_template, tokenize=False)
+    encode = partial(tokenizer.apply_chat_template, return_dict=True)
     try:
         texts = [
-            tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, tokenize=False)
+            render(row["prompt"], add_generation_prompt=True),
+            render(messages),
+            messages[-1]["content"],
         ]
-        texts += [tokenizer.apply_chat_template(messages, tokenize=False), messages[-1]["content"]]
-        prompt = tokenizer.apply_chat_template(
-            row["prompt"], add_generation_prompt=True, return_dict=True
-        )["input_ids"]
-        full_ids = tokenizer.apply_chat_template(messages, return_dict=True)["input_ids"]
+        prompt = encode(row["prompt"], add_generation_prompt=True)["input_ids"]
+        full_ids = encode(messages)["input_ids"]
     except TemplateError as error:
         if not taught:
             return
@@ -343,14 +339,11 @@ def turn_end(model: str, tokenizer: PreTrainedTokenizerBase, eos_token: str | No
     message.
     """
     turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "forty-two"}]
-    tail = (
-        str(tokenizer.apply_chat_template(turns, tokenize=False)).rpartition("forty-two")[2].strip()
-    )
+    text = str(tokenizer.apply_chat_template(turns, tokenize=False))
+    tail = text.rpartition("forty-two")[2].strip()
     special = {*tokenizer.get_added_vocab(), *tokenizer.all_special_tokens}
-    end = max(
-        (token for token in special if token and tail.startswith(token)), key=len, default=None
-    )
-    if end is None:
+    end = max(filter(tail.startswith, special), key=len, default="")
+    if not end:
         raise RecipeError(
             f"chat_template: that of {model} ends the assistant's turn in {tail!r}, which does not "
             f"start with a special token, so the model would not stop there. "

@@ -38,11 +38,9 @@ def model_path(
         # TRL's model_revision defaults to 'main', but ModelScope's default branch is 'master'.
         return snapshot_download(name, revision=None if revision in (None, "main") else revision)
     except Exception as error:  # the package, the network or the model is missing
-        fix = (
-            install_hint("modelscope")
-            if isinstance(error, ImportError)
-            else "the model's name on ModelScope, or --hub huggingface"
-        )
+        fix = "the model's name on ModelScope, or --hub huggingface"
+        if isinstance(error, ImportError):
+            fix = install_hint("modelscope")
         raise RecipeError(
             f"{key}: {name!r} cannot be loaded from ModelScope: {first_line(error)} Fix: {fix}"
         ) from error
@@ -56,9 +54,8 @@ def _check_local(name: str, key: str) -> None:
     path = Path(name)
     # A hub id has at most one slash, and no user on the hub is called outputs.
     if name.startswith((".", "/", "~")) or len(path.parts) > 2 or path.parts[:1] == ("outputs",):
-        close = nearest(
-            path.name, [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
-        )
+        siblings = path.parent.iterdir() if path.parent.is_dir() else ()
+        close = nearest(path.name, [file.name for file in siblings])
         hint = f" Did you mean {path.parent / close[0]}?" if close else ""
         raise RecipeError(
             f"{key}: {name}: no such folder (searched from {Path.cwd()}).{hint} Fix: a folder "

@@ -2,16 +2,14 @@
 
 import json
 import logging
-import re
 import time
 from pathlib import Path
-from typing import Any
 
 from r1_recipes.common import processes
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.files import digest, file_text, in_threads, write_whole
 from r1_recipes.recipe import Recipe
-from r1_recipes.recipe.types import namespace_value
+from r1_recipes.recipe.types import Settings, namespace_value
 from r1_recipes.runs import resume, run_dir, sources
 
 logger = logging.getLogger(__name__)
@@ -21,13 +19,11 @@ MANIFEST = "manifest.json"
 
 def write_manifest(checkpoint: Path) -> None:
     """Record size and checksum of every file in ``checkpoint``."""
-    files = sorted(
-        path for path in checkpoint.rglob("*") if path.is_file() and path.name != MANIFEST
-    )
-    checksums = in_threads(digest, files)
-    entries = {
-        str(path.relative_to(checkpoint)): [path.stat().st_size, checksums[path]] for path in files
-    }
+    paths = sorted(checkpoint.rglob("*"))
+    files = [path for path in paths if path.is_file() and path.name != MANIFEST]
+    entries = {}
+    for path, checksum in in_threads(digest, files).items():
+        entries[str(path.relative_to(checkpoint))] = [path.stat().st_size, checksum]
     write_whole(checkpoint / MANIFEST, json.dumps(entries, indent=1) + "\n")
 
 
@@ -47,7 +43,7 @@ def manifest_mismatch(checkpoint: Path) -> str | None:
                 return f"{name} differs from the saved file (checksum)"
     except FileNotFoundError:
         return f"no {MANIFEST}: saving was interrupted, or another program wrote it"
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+    except run_dir.UNREADABLE as error:
         return f"{MANIFEST}: {type(error).__name__}"
     return None
 
@@ -64,12 +60,12 @@ def newest_intact(output_dir: Path) -> Path | None:
 
 def _numbered(output_dir: Path) -> list[tuple[int, Path]]:
     """Return step and folder of each checkpoint."""
-    steps = {
-        path: path.name.removeprefix("checkpoint-")
-        for path in output_dir.glob("checkpoint-*")
-        if path.is_dir()
-    }
-    return [(int(step), path) for path, step in steps.items() if re.fullmatch(r"\d+", step)]
+    numbered = []
+    for path in output_dir.glob("checkpoint-*"):
+        step = path.name.removeprefix("checkpoint-")
+        if step.isdecimal() and path.is_dir():
+            numbered.append((int(step), path))
+    return numbered
 
 
 def resume_point(recipe: Recipe, output_dir: Path) -> Path | None:
@@ -77,7 +73,8 @@ def resume_point(recipe: Recipe, output_dir: Path) -> Path | None:
 
     Return None if there is neither. Raise RecipeError if the run cannot resume from it.
     """
-    newest, named = newest_intact(output_dir), str(recipe.training.resume_from_checkpoint)
+    newest = newest_intact(output_dir)
+    named = str(recipe.training.resume_from_checkpoint)
     is_path = named.lower() not in ("", "none", "true", "false")
     if newest:
         _check_named(output_dir, newest, named, is_path)
@@ -204,16 +201,13 @@ def _check_batch(recipe: Recipe, output_dir: Path, checkpoint: Path, new_run: st
         )
 
 
-def _batch(settings: dict[str, Any], count: int) -> str:
+def _batch(settings: Settings, count: int) -> str:
     """Describe a batch: the rows (GRPO: completions) of an optimizer step and of a group.
 
     Transformers' default is 8 rows per process.
     """
-    rows = (
-        (settings.get("per_device_train_batch_size") or 8)
-        * (settings.get("gradient_accumulation_steps") or 1)
-        * count
-    )
+    rows = count * (settings.get("per_device_train_batch_size") or 8)
+    rows *= settings.get("gradient_accumulation_steps") or 1
     return f"{rows} rows per step, num_generations {settings.get('num_generations')}"
 
 
@@ -224,7 +218,7 @@ def step_of(checkpoint: Path | None) -> int:
     path = checkpoint / "trainer_state.json"
     try:
         return int(json.loads(file_text(path, run_dir.MAX_STATE_BYTES))["global_step"])
-    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+    except run_dir.UNREADABLE as error:
         raise RecipeError(
             f"{path}: global_step: cannot be read: {first_line(error)} Fix: remove {checkpoint}"
         ) from error

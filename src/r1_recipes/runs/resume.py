@@ -3,10 +3,12 @@
 ``resume.yaml`` has the table.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
+
+from r1_recipes.recipe.types import Settings
 
 _TABLE = yaml.safe_load(Path(__file__).with_name("resume.yaml").read_text(encoding="utf-8"))
 # key -> its class and its subject
@@ -31,17 +33,16 @@ def key_class(key: str) -> str:
 
 
 def held_by_checkpoint(
-    changed: Sequence[str], before: Mapping[str, object], now: Mapping[str, object]
+    changed: Sequence[str], before: Settings, now: Settings
 ) -> list[tuple[str, str]]:
     """Return the changed keys that a checkpoint cannot follow, each with its subject."""
     conflicts = []
     schedules = (before.get("lr_scheduler_type"), now.get("lr_scheduler_type"))
     loss_schedulers = [name for name in _LOSS_SCHEDULERS if name in schedules]
     for key in changed:
-        if key_class(key) == "checkpoint" and not _is_harmless(
-            key, [before.get(key), now.get(key)]
-        ):
-            conflicts.append((key, CLASSES.get(key, _PARAMETER)[1]))
+        name, subject = CLASSES.get(key, _PARAMETER)
+        if name == "checkpoint" and not _is_harmless(key, [before.get(key), now.get(key)]):
+            conflicts.append((key, subject))
         elif loss_schedulers and key in _SCHEDULE:
             conflicts.append((key, f"lr_scheduler_type {loss_schedulers[0]} keeps its rate"))
     return conflicts
@@ -52,6 +53,5 @@ def _is_harmless(key: str, values: Sequence[object]) -> bool:
     # Training rows depend only on whether there are held-out rows, because overlaps are removed.
     if key == "eval_strategy":
         return not any(value in (None, "no") for value in values)
-    return key == "optim" and all(
-        value in (None, "adamw_torch", "adamw_torch_fused") for value in values
-    )
+    same = (None, "adamw_torch", "adamw_torch_fused")
+    return key == "optim" and all(value in same for value in values)

@@ -13,17 +13,17 @@ import platform
 import shlex
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import yaml
 
-from r1_recipes.common import processes
+from r1_recipes.common import extras, processes
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.files import digest, file_text, refuse_link, write_whole
 from r1_recipes.common.yaml_text import read_yaml
 from r1_recipes.recipe import Recipe
+from r1_recipes.recipe.types import Settings
 from r1_recipes.recipe.values import to_builtin
 from r1_recipes.rewards import REWARDS, reward_parameters
 from r1_recipes.runs import resume, sources
@@ -32,6 +32,8 @@ RUN_FILE = "run.json"
 RECIPE_FILE = "recipe.yaml"
 METRICS_FILE = "metrics.jsonl"
 MAX_STATE_BYTES = 512 << 20  # limit of trainer_state.json, which holds every log entry
+# What the reading of an untrusted folder's JSON can raise.
+UNREADABLE = (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError)
 # Settings that stored completions depend on. Scoring and selection may change, because repeating
 # them takes only minutes.
 _GENERATED_BY = (
@@ -64,6 +66,7 @@ class Run:
     stop_requested: bool = False  # a signal asked to stop after the current step
     # Restores the state at the end of the last complete step.
     restore_state: Callable[[], None] | None = None
+    opening: Settings = field(default_factory=dict)  # how prompts start; saved templates add it
 
 
 def check_place(recipe: Recipe, output_dir: Path) -> None:
@@ -102,12 +105,11 @@ def check_links(output_dir: Path) -> None:
     training must not fail because of it.
     """
     for parent, folders, files in os.walk(output_dir):
-        for path in (Path(parent, name) for name in (*folders, *files)):
-            checkpoint = path.parent == output_dir and path.name.startswith("checkpoint-")
-            if not (
-                path.is_dir()
-                and (checkpoint or path.resolve().is_relative_to(output_dir.resolve()))
-            ):
+        for name in (*folders, *files):
+            path = Path(parent, name)
+            allowed = path.parent == output_dir and name.startswith("checkpoint-")
+            allowed = allowed or path.resolve().is_relative_to(output_dir.resolve())
+            if not (path.is_dir() and allowed):
                 refuse_link(path)
 
 
@@ -131,12 +133,13 @@ def check(recipe: Recipe, output_dir: Path) -> None:
     method = entry.get("method")
     finished = "finished " if entry.get("finished") else ""
     message_start = f"{where} already holds a {finished}{method} run of recipe {name!r}"
-    if (name, method) != (recipe.name, recipe.method):
+    if name != recipe.name or method != recipe.method:
         raise RecipeError(
             f"{message_start}, not the {recipe.method} run of {recipe.name!r}. {remedy}"
         )
-    then, now = last_made_from(output_dir), made_from(recipe.settings, output_dir)
-    if inputs := sources.changed(then, now):
+    now = made_from(recipe.settings, output_dir)
+    inputs = sources.changed(last_made_from(output_dir), now)
+    if inputs:
         raise RecipeError(
             f"{where} holds a run that started from {', '.join(inputs)}, which changed since. "
             f"{remedy}"
@@ -159,14 +162,11 @@ def _check_push(
     recipe: Recipe, output_dir: Path, changed: Sequence[str], message_start: str
 ) -> None:
     """Refuse to train a finished run only to push it. The error has the command that uploads it."""
-    if (
-        changed
-        and is_finished(output_dir)
-        and all(key.startswith(("push_to_hub", "hub_")) for key in changed)
-    ):
+    only_push = all(key.startswith(("push_to_hub", "hub_")) for key in changed)
+    if changed and only_push and is_finished(output_dir):
         repository = recipe.training.hub_model_id or f"NAME/{output_dir.name}"
-        excluded = ["--exclude", "_*", "--exclude", "checkpoint-*/*"]
-        upload = shlex.join(["hf", "upload", repository, str(output_dir), ".", *excluded])
+        upload = shlex.join(["hf", "upload", repository, str(output_dir)])
+        upload += " . --exclude '_*' --exclude 'checkpoint-*/*'"
         raise RecipeError(
             f"{message_start}, so there is nothing to train before a push. Fix: {upload}"
         )
@@ -192,7 +192,7 @@ def _identity_changes(changed: Sequence[str], recipe: Recipe, output_dir: Path) 
 
 def _trains_further(recipe: Recipe, output_dir: Path) -> bool:
     """Return whether the recipe trains further than the finished run in this folder."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+    with contextlib.suppress(*UNREADABLE):
         done = json.loads(file_text(output_dir / "trainer_state.json", MAX_STATE_BYTES))
         if recipe.training.max_steps > 0:
             return recipe.training.max_steps > done["global_step"]
@@ -222,8 +222,9 @@ def claim(run: Run, step: int = 0) -> None:
     """
     if processes.rank():
         return
-    recipe, output_dir = run.recipe, run.output_dir
-    start: dict[str, Any] = {
+    recipe = run.recipe
+    output_dir = run.output_dir
+    start: Settings = {
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "versions": _versions(),
         "argv": run.argv,
@@ -257,11 +258,11 @@ def _versions() -> dict[str, str]:
     return versions
 
 
-def _hardware() -> dict[str, Any]:
+def _hardware() -> Settings:
     import psutil
     import torch
 
-    hardware: dict[str, Any] = {
+    hardware: Settings = {
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "cpu_cores": os.cpu_count(),
@@ -269,22 +270,25 @@ def _hardware() -> dict[str, Any]:
         "processes": processes.world_size(),
     }
     if torch.cuda.is_available():
-        devices = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
-        hardware["accelerators"] = [
-            f"{device.name}, {device.total_memory / 2**30:.0f} GiB" for device in devices
-        ]
+        hardware["accelerators"] = []
+        for number in range(torch.cuda.device_count()):
+            device = torch.cuda.get_device_properties(number)
+            gib = device.total_memory / 2**30
+            hardware["accelerators"].append(f"{device.name}, {gib:.0f} GiB")
         hardware["cuda"] = torch.version.cuda
     return hardware
 
 
-def made_from(settings: dict[str, Any], output_dir: Path) -> dict[str, str]:
+def made_from(settings: Settings, output_dir: Path) -> sources.Checksums:
     """Return checksums of what a run starts from.
 
     These are a local model's weights, and ``run.json`` of every other finished run whose parts the
     settings name.
     """
-    digests, model = {}, settings.get("model_name_or_path")
-    if model and (stamp := sources.weights_stamp(Path(model))):
+    digests = {}
+    model = settings.get("model_name_or_path")
+    stamp = sources.weights_stamp(Path(model)) if model else None
+    if stamp:
         digests[f"the weights in {model}"] = stamp
     for text in sources.texts(settings):
         with contextlib.suppress(OSError, ValueError):  # most texts are not paths
@@ -296,7 +300,7 @@ def made_from(settings: dict[str, Any], output_dir: Path) -> dict[str, str]:
     return digests
 
 
-def recorded_settings(output_dir: Path) -> dict[str, Any]:
+def recorded_settings(output_dir: Path) -> Settings:
     """Return the run's settings as of its last start.
 
     A key that a later start removed is ``None``.
@@ -312,22 +316,22 @@ def changed_settings(recipe: Recipe, output_dir: Path) -> list[str]:
 
     Keys of a single start or of one machine are left out.
     """
-    before, now = recorded_settings(output_dir), recipe.settings
-    skipped = set(recipe.adapted).union(
-        *(start.get("adapted_to_machine", ()) for start in _starts(output_dir))
-    )
-    keys = [
-        key
-        for key in {*now, *before} - skipped
-        if resume.key_class(key) != "start" and now.get(key) != before.get(key)
-    ]
+    before = recorded_settings(output_dir)
+    now = recipe.settings
+    skipped = {*recipe.adapted}
+    for start in _starts(output_dir):
+        skipped.update(start.get("adapted_to_machine", ()))
     defaults = _defaults(recipe)  # writing out a default is not a change
-    return sorted(
-        key for key in keys if now.get(key, defaults.get(key)) != before.get(key, defaults.get(key))
-    )
+    changed = []
+    for key in sorted({*now, *before} - skipped):
+        default = defaults.get(key)
+        is_default = now.get(key, default) == before.get(key, default)
+        if not is_default and now.get(key) != before.get(key) and resume.key_class(key) != "start":
+            changed.append(key)
+    return changed
 
 
-def _defaults(recipe: Recipe) -> dict[str, Any]:
+def _defaults(recipe: Recipe) -> Settings:
     fields = list(reward_parameters(REWARDS).values())
     for part in (recipe.script, recipe.training, recipe.model):
         fields += dataclasses.fields(part)
@@ -350,7 +354,14 @@ def mark_finished(output_dir: Path) -> None:
     _write(output_dir, {**_read(output_dir), "finished": True})
 
 
-def _read(output_dir: Path) -> dict[str, Any]:
+def refresh_page(output_dir: Path) -> None:
+    """Write the report page on rank 0, if its extra is installed."""
+    page = extras.part("report")
+    if page and processes.is_main_process():
+        page.refresh(output_dir)
+
+
+def _read(output_dir: Path) -> Settings:
     try:
         entry = {**json.loads(file_text(output_dir / RUN_FILE))}
         later = entry.get("continued", ())
@@ -361,20 +372,20 @@ def _read(output_dir: Path) -> dict[str, Any]:
             if not isinstance(value, dict):
                 raise TypeError(f"{value!r:.40} is not a mapping")
         return entry
-    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise RecipeError(
             f"output_dir {output_dir}: its {RUN_FILE} cannot be read: {first_line(error)} "
             f"Fix: choose another folder (--output_dir …)"
         ) from error
 
 
-def _starts(output_dir: Path) -> list[dict[str, Any]]:
+def _starts(output_dir: Path) -> list[Settings]:
     """Return the records of all starts in ``run.json``, the first start first."""
     entry = _read(output_dir)
     return [entry, *entry.get("continued", ())]
 
 
-def last_made_from(output_dir: Path) -> dict[str, str]:
+def last_made_from(output_dir: Path) -> sources.Checksums:
     """Return what the run's last start was made from, by place.
 
     See :func:`made_from`, and for training :func:`sources.digests`.
@@ -382,5 +393,5 @@ def last_made_from(output_dir: Path) -> dict[str, str]:
     return _starts(output_dir)[-1].get("made_from", {})
 
 
-def _write(output_dir: Path, entry: dict[str, Any]) -> None:
+def _write(output_dir: Path, entry: Settings) -> None:
     write_whole(output_dir / RUN_FILE, json.dumps(entry, indent=2, ensure_ascii=False) + "\n")

@@ -4,12 +4,15 @@ import contextlib
 import hashlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from r1_recipes.common import files
 from r1_recipes.common.errors import RecipeError, first_line, is_foreign
+from r1_recipes.recipe.types import Settings
+
+Checksums = dict[str, str]  # by the place of the content
 
 # Keys whose values may be `my_module:my_name`, `FILE:NAME` or a file.
 _CODE = (
@@ -35,35 +38,38 @@ def texts(value: Any) -> Iterator[str]:
             yield from texts(item)
 
 
-def digests(settings: dict[str, Any]) -> dict[str, str]:
+def digests(settings: Settings) -> Checksums:
     """Return checksums of the data and code that the settings name.
 
     The keys are ``the data in NAME`` and ``the code of NAME``.
     """
     mixture = settings.get("dataset_mixture") or {}
+    data = [settings.get("dataset_name")]
+    code = [settings.get(key) for key in _CODE]
     parts = [part for part in mixture.get("datasets") or [] if isinstance(part, dict)]
-    data = [settings.get("dataset_name"), *(part.get("id") for part in parts)]
-    code = [*(settings.get(key) for key in _CODE), *(part.get("mapper") for part in parts)]
+    for part in parts:
+        data.append(part.get("id"))
+        code.append(part.get("mapper"))
+    code += [list(value) for value in code if isinstance(value, dict)]
     checksums = {}
     for name in texts(data):
         path = files.shipped(Path(name).expanduser())
         with contextlib.suppress(OSError, ValueError):  # loading the data reports the error
             if path.exists():
                 checksums[f"the data in {name}"] = _content(path)
-    for name in texts([*code, *(list(value) for value in code if isinstance(value, dict))]):
+    for name in texts(code):
         with contextlib.suppress(OSError, ValueError):  # most texts are not paths
             file = _file_of(name)
             if file is None:
                 continue
             checksums[f"{CODE}{name.rpartition(':')[0] or name}"] = files.digest(file)
             if file.suffix == ".py":
-                checksums |= {
-                    f"{CODE}{module}": files.digest(path) for module, path in _imported_beside(file)
-                }
+                for module, path in _imported_beside(file):
+                    checksums[f"{CODE}{module}"] = files.digest(path)
     return checksums
 
 
-def changed(then: dict[str, str], now: dict[str, str]) -> list[str]:
+def changed(then: Checksums, now: Checksums) -> list[str]:
     """Return places whose content differs between ``then`` and ``now``."""
     return [place for place in then if place in now and now[place] != then[place]]
 
@@ -102,24 +108,21 @@ def _content(path: Path) -> str:
     """
     if path.is_file():
         return files.sampled_digest(path)
-    inside = [
-        file
-        for file in path.rglob("*")
-        if not any(part.startswith(".") for part in file.relative_to(path).parts)
-    ]
-    checksums = files.in_threads(
-        files.sampled_digest, sorted(file for file in inside if file.is_file())
-    )
-    return _digest_of_all(
-        {str(file.relative_to(path)): checksum for file, checksum in checksums.items()}
-    )
+    inside = []
+    for file in sorted(path.rglob("*")):
+        hidden = any(part.startswith(".") for part in file.relative_to(path).parts)
+        if file.is_file() and not hidden:
+            inside.append(file)
+    return _digest_of_all(files.sampled_digest, path, inside)
 
 
-def _digest_of_all(checksums: dict[str, str]) -> str:
-    return hashlib.sha256(json.dumps(list(checksums.items())).encode()).hexdigest()[:16]
+def _digest_of_all(checksum: Callable[[Path], str], folder: Path, paths: Sequence[Path]) -> str:
+    checksums = files.in_threads(checksum, paths)
+    entries = [(str(path.relative_to(folder)), value) for path, value in checksums.items()]
+    return hashlib.sha256(json.dumps(entries).encode()).hexdigest()[:16]
 
 
-def by_content(value: Any, checksums: dict[str, str]) -> Any:
+def by_content(value: Any, checksums: Checksums) -> Any:
     """Return a setting with the name of its data replaced by the data's checksum.
 
     Data that was moved is still the same data.
@@ -128,7 +131,9 @@ def by_content(value: Any, checksums: dict[str, str]) -> Any:
         return checksums.get(f"the data in {value}", value)
     if isinstance(value, dict):
         return {key: by_content(item, checksums) for key, item in value.items()}
-    return [by_content(item, checksums) for item in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [by_content(item, checksums) for item in value]
+    return value
 
 
 def weights_stamp(folder: Path) -> str | None:
@@ -136,20 +141,15 @@ def weights_stamp(folder: Path) -> str | None:
 
     Training changes it. Return ``None`` if the folder does not exist or holds no weights.
     """
-    patterns = ("*.safetensors", "*.bin", "tokenizer*", "chat_template*")
+    found: set[Path] = set()
     try:
-        inside = sorted(path for pattern in patterns for path in folder.glob(pattern))
-        checksums = files.in_threads(
-            files.digest,
-            [path for path in inside if path.is_file() and path.name != "training_args.bin"],
-        )
+        for pattern in ("*.safetensors", "*.bin", "tokenizer*", "chat_template*"):
+            found.update(folder.glob(pattern))
+        found.discard(folder / "training_args.bin")
+        inside = [path for path in sorted(found) if path.is_file()]
+        return _digest_of_all(files.digest, folder, inside) if inside else None
     except OSError as error:
         raise RecipeError(
             f"model_name_or_path: {folder}: its weights cannot be read: {first_line(error)} "
             "Fix: ask its owner to run chmod -R a+rX on it, or use your own copy"
         ) from error
-    return (
-        _digest_of_all({path.name: checksum for path, checksum in checksums.items()})
-        if checksums
-        else None
-    )

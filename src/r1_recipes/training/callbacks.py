@@ -21,12 +21,13 @@ from tqdm.auto import tqdm
 from transformers import ProgressCallback, TrainerCallback
 from transformers.trainer_utils import rotate_checkpoints
 
-from r1_recipes.common import extras, processes
+from r1_recipes.common import processes
 from r1_recipes.common.console import bar
 from r1_recipes.common.files import open_unlinked, write_whole
 from r1_recipes.prompts.served_template import set_served_template
+from r1_recipes.recipe.types import Settings
 from r1_recipes.runs import checkpoints
-from r1_recipes.runs.run_dir import METRICS_FILE, Run
+from r1_recipes.runs.run_dir import METRICS_FILE, Run, refresh_page
 from r1_recipes.training.engine import random_states, set_random_states
 from r1_recipes.training.start import plan
 from r1_recipes.training.trainer import RowOrder
@@ -61,6 +62,9 @@ _OPTIONAL = ("grad_norm", "tools/call_frequency", "frac_reward_zero_std", "kl", 
 _SAME_REQUEST_SECONDS = 2.0
 
 
+Values = dict[str, Any]  # of the table's columns, by metric
+
+
 class AllStepsTrained(Exception):
     """Raised when the checkpoint that a run resumes from already has all steps."""
 
@@ -72,13 +76,14 @@ class Records(TrainerCallback):
     """
 
     def __init__(self, output_dir: Path) -> None:
-        self._output_dir, self._path = output_dir, output_dir / METRICS_FILE
+        self._path = output_dir / METRICS_FILE
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
         logger.info("%s", plan(args, state.max_steps, args.world_size)[1])
         if not state.is_world_process_zero or not self._path.exists():
             return
-        kept, step = "", state.global_step
+        kept = ""
+        step = state.global_step
         with open_unlinked(self._path, "r", encoding="utf-8") as source:
             lines = source.read().splitlines()
         for line in lines:
@@ -87,24 +92,19 @@ class Records(TrainerCallback):
                 if step and json.loads(line)["step"] <= step:
                     kept += line + "\n"
         write_whole(self._path, kept)
-        for table in self._output_dir.glob("*completions/completions_*.parquet"):
+        for table in self._path.parent.glob("*completions/completions_*.parquet"):
             if int(re.sub(r"\D", "", table.stem) or 0) > step:
                 table.unlink()
 
     def on_log(self, args, state, control, logs=None, **kwargs) -> None:
         if state.is_world_process_zero and logs:
-            values = {
-                "step": state.global_step,
-                **{k: v for k, v in logs.items() if isinstance(v, int | float)},
-            }
+            values = {"step": state.global_step}
+            values |= {k: v for k, v in logs.items() if isinstance(v, int | float)}
             with open_unlinked(self._path, "a", encoding="utf-8") as sink:
                 sink.write(json.dumps(values) + "\n")
 
     def on_save(self, args, state, control, **kwargs) -> None:
-        if state.is_world_process_zero:
-            page = extras.part("report")
-            if page:
-                page.refresh(self._output_dir)
+        refresh_page(self._path.parent)
 
 
 class StopAndSave(TrainerCallback):
@@ -133,7 +133,9 @@ class StopAndSave(TrainerCallback):
 
 def _state_restorer(state: Any) -> Callable[[], None]:
     """Return a function that restores today's random states and token count after a failed step."""
-    tokens, python, states = state.num_input_tokens_seen, random.getstate(), random_states()
+    tokens = state.num_input_tokens_seen
+    python = random.getstate()
+    states = random_states()
 
     def restore_state() -> None:
         state.num_input_tokens_seen = tokens
@@ -148,14 +150,14 @@ def save_last_step(run: Run, trainer: Any) -> bool:
 
     Return whether it exists now. All ranks must call it.
     """
-    args, step = trainer.args, trainer.state.global_step
-    if not step or args.save_strategy == "no":
+    step = trainer.state.global_step
+    if not step or trainer.args.save_strategy == "no":
         return False
     if not processes.first(lambda: (run.output_dir / f"checkpoint-{step}").is_dir()):
         if run.restore_state:
             run.restore_state()  # the failed step is repeated
         trainer._save_checkpoint(trainer.model, trial=None)
-        trainer.callback_handler.on_save(args, trainer.state, trainer.control)
+        trainer.callback_handler.on_save(trainer.args, trainer.state, trainer.control)
     return True
 
 
@@ -165,11 +167,9 @@ def stop_on_signal(run: Run) -> Iterator[None]:
 
     Raise KeyboardInterrupt on the second.
     """
-    promise = (
-        "with a checkpoint"
-        if run.recipe.training.save_strategy != "no"
-        else "without a checkpoint, because save_strategy is 'no'"
-    )
+    promise = "with a checkpoint"
+    if run.recipe.training.save_strategy == "no":
+        promise = "without a checkpoint, because save_strategy is 'no'"
     requested_at = None
 
     def request(number: int, frame: Any) -> None:
@@ -205,7 +205,8 @@ class Manifests(TrainerCallback):
     limit: int | None = None
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
-        self.limit, args.save_total_limit = args.save_total_limit, None
+        self.limit = args.save_total_limit
+        args.save_total_limit = None
 
     def on_save(self, args, state, control, **kwargs) -> None:
         processes.wait()
@@ -217,7 +218,7 @@ class Manifests(TrainerCallback):
 class ServedTemplate(TrainerCallback):
     """Save checkpoints with the chat template that adds the start of training prompts."""
 
-    def __init__(self, opening: dict[str, Any]) -> None:
+    def __init__(self, opening: Settings) -> None:
         self._opening = opening
 
     def on_push_begin(self, args, state, control, processing_class=None, **kwargs) -> None:
@@ -237,8 +238,9 @@ class Progress(ProgressCallback):
     """
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
-        self.current_step, self._header = state.global_step, ""
-        self._seen: dict[str, Any] = {}  # the latest value of each metric
+        self.current_step = state.global_step
+        self._header = ""
+        self._seen: Values = {}  # the latest value of each metric
         if state.is_world_process_zero:
             self.training_bar = bar(state.max_steps, "steps", initial=state.global_step)
 
@@ -247,10 +249,14 @@ class Progress(ProgressCallback):
         values = {key.removeprefix("eval_"): value for key, value in logs.items()}
         if self.training_bar is None or not values.keys() & {"reward", *_COLUMNS}:
             return
-        timed, total = self.training_bar.format_dict, str(state.max_steps)
-        step = "eval" if values.keys() - logs.keys() else f"{state.global_step}/{total}"
-        values["step"] = step.rjust(2 * len(total) + 1)
-        values.setdefault("step_time", timed["elapsed"] / max(1, timed["n"] - timed["initial"]))
+        timed = self.training_bar.format_dict
+        step = f"{state.global_step}/{state.max_steps}"
+        width = len(f"{state.max_steps}/{state.max_steps}")
+        if values.keys() - logs.keys():
+            step = "eval"
+        values["step"] = step.rjust(width)
+        steps = max(1, timed["n"] - timed["initial"])
+        values.setdefault("step_time", timed["elapsed"] / steps)
         values["eta"] = tqdm.format_meter(**{**timed, "bar_format": "{remaining}"})
         self._seen |= values
         console = Console(stderr=True, width=None if sys.stderr.isatty() else 120)
@@ -262,16 +268,17 @@ class Progress(ProgressCallback):
         self._header = header
 
 
-def table_row(seen: dict[str, Any], values: dict[str, Any], width: int) -> tuple[str, str]:
+def table_row(seen: Values, values: Values, width: int) -> tuple[str, str]:
     """Return header and row: ``values`` in the columns of the metrics ``seen`` so far, as many as
     fit.
     """
-    parts = {key: key.split("/")[1] for key in seen if re.fullmatch(r"rewards/[^/]+/mean", key)}
-    # Shorten long names: language_consistency becomes lang_cons.
-    parts = {
-        key: name if len(name) < 10 else re.sub(r"([^_]{4})[^_]+", r"\1", name)[:9]
-        for key, name in parts.items()
-    }
+    parts = {}
+    for key in seen:
+        if re.fullmatch(r"rewards/[^/]+/mean", key):
+            name = key.split("/")[1]
+            if len(name) > 9:  # language_consistency becomes lang_cons
+                name = re.sub(r"([^_]{4})[^_]+", r"\1", name)[:9]
+            parts[key] = name
     names = {"step": "step", "reward": "reward", **parts, **_COLUMNS}
     if "reward" in seen:
         del names["loss"], names["num_tokens"]
@@ -283,8 +290,11 @@ def table_row(seen: dict[str, Any], values: dict[str, Any], width: int) -> tuple
     for key in (*_OPTIONAL, *reversed(parts)):
         if sum(sizes.values()) > width:
             sizes.pop(key, None)
-    header = "".join(names[key].rjust(size) for key, size in sizes.items())
-    return header, "".join(_cell(values.get(key, "")).rjust(size) for key, size in sizes.items())
+    header = row = ""
+    for key, size in sizes.items():
+        header += names[key].rjust(size)
+        row += _cell(values.get(key, "")).rjust(size)
+    return header, row
 
 
 def _cell(value: Any) -> str:
@@ -299,7 +309,7 @@ def _cell(value: Any) -> str:
     return f"{number:.0e}" if 0 < abs(number) < 0.001 else f"{number:.3f}"
 
 
-def callbacks(run: Run, opening: dict[str, Any]) -> list[TrainerCallback]:
+def callbacks(run: Run) -> list[TrainerCallback]:
     """Return a run's callbacks in calling order.
 
     The manifest comes after everything that saves files. The report page comes last.
@@ -307,7 +317,7 @@ def callbacks(run: Run, opening: dict[str, Any]) -> list[TrainerCallback]:
     return [
         StopAndSave(run),
         RowOrder(),
-        ServedTemplate(opening),
+        ServedTemplate(run.opening),
         Manifests(),
         Records(run.output_dir),
     ]

@@ -69,11 +69,11 @@ class Engine(VLLMGeneration):
         if not is_peft_model(self.model):
             yield from super()._iter_named_params()
             return
-        layers = {
-            self._sent_name(name): module
-            for name, module in self.model.named_modules()
-            if isinstance(module, BaseTunerLayer)
-        }
+        layers = {}
+        for name, module in self.model.named_modules():
+            if isinstance(module, BaseTunerLayer):
+                base = name.removeprefix("base_model.model.").replace(".base_layer", "")
+                layers[f"{self._fix_param_name_to_vllm(base)}.weight"] = module
         with _without_merging(self.model):
             for name, weight in super()._iter_named_params():
                 layer = layers.pop(name, None)
@@ -83,14 +83,6 @@ class Engine(VLLMGeneration):
                 f"lora_target_modules: TRL cannot send {', '.join(layers)} to vLLM, because its "
                 f"weight is tied to another layer's. Fix: remove it from lora_target_modules"
             )
-
-    def _sent_name(self, module: str) -> str:
-        return (
-            self._fix_param_name_to_vllm(
-                module.removeprefix("base_model.model.").replace(".base_layer", "")
-            )
-            + ".weight"
-        )
 
     def _merged(self, layer: Any, weight: torch.Tensor) -> torch.Tensor:
         """Return a layer's full ``weight`` with its active adapters, added in fp32.
@@ -104,9 +96,8 @@ class Engine(VLLMGeneration):
                 for name, parameter in parameters.items():
                     if parameter is not None:
                         data = weight if parameter is base else self._whole(parameter.data)
-                        module._parameters[name] = torch.nn.Parameter(
-                            data.to(torch.float32, copy=True), requires_grad=False
-                        )
+                        data = data.to(torch.float32, copy=True)
+                        module._parameters[name] = torch.nn.Parameter(data, requires_grad=False)
             layer.merge()
             return layer.get_base_layer().weight.data.to(weight.dtype)
         finally:

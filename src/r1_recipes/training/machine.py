@@ -40,18 +40,16 @@ def check_rewards(recipe: Recipe) -> None:
 
 def check_generation_backend(recipe: Recipe) -> None:
     """Refuse temperature 0, and ``use_vllm: true`` without vLLM or, colocated, without a GPU."""
-    training, script, path = recipe.training, recipe.script, recipe.path
+    training = recipe.training
+    path = recipe.path
     if recipe.method in ("grpo", "distill") and training.temperature == 0:
         raise RecipeError(
             f"{path}: temperature: must be above 0 for training, got 0, because all completions "
             f"of a prompt would be identical. Fix: temperature: 1.0"
         )
     has_vllm = importlib.util.find_spec("vllm") is not None
-    if (
-        recipe.method == "distill"
-        and script.distill_with == "server"
-        and not (script.smoke or has_vllm)
-    ):
+    from_server = namespace_value(recipe, "distill_with") == "server"
+    if from_server and not (recipe.script.smoke or has_vllm):
         raise RecipeError(
             f"{path}: distill_with: server: TRL's client needs vLLM, which is not installed. "
             f"Fix: {install_hint('vllm')}"
@@ -94,13 +92,10 @@ def check_encoding(recipe: Recipe) -> None:
 
 def check_precision(recipe: Recipe) -> None:
     """Refuse bf16 on a GPU that only emulates it, which is many times slower."""
-    training = recipe.training
-    keys = [
-        key
-        for key, value in (("bf16", training.bf16), ("dtype", recipe.model.dtype))
-        if value in (True, "bfloat16")
-    ]
-    if keys and not training.use_cpu and gpu.lacks_bf16():
+    keys = ["bf16"] if recipe.training.bf16 else []
+    if recipe.model.dtype == "bfloat16":
+        keys.append("dtype")
+    if keys and not recipe.training.use_cpu and gpu.lacks_bf16():
         raise RecipeError(
             f"{recipe.path}: {', '.join(keys)}: this GPU does not support bf16, which needs "
             f"compute capability 8.0. "
@@ -149,10 +144,8 @@ def check_trackers(recipe: Recipe) -> None:
             raise RecipeError(
                 f"{where} {unknown_name('tracker', tracker, INTEGRATION_TO_CALLBACK)}"
             )
-        if (
-            tracker in ("wandb", "tensorboard", "trackio", "swanlab")
-            and importlib.util.find_spec(tracker) is None
-        ):
+        needs_package = tracker in ("wandb", "tensorboard", "trackio", "swanlab")
+        if needs_package and importlib.util.find_spec(tracker) is None:
             # SwanLab needs protobuf 6, and constraints.txt pins 7.
             fix = "see docs/report.md, Trackers" if tracker == "swanlab" else install_hint(tracker)
             raise RecipeError(
@@ -165,9 +158,11 @@ def prepare_trackers(recipe: Recipe) -> None:
 
     Without an API key they log offline.
     """
-    environment, training = os.environ, recipe.training
+    environment = os.environ
+    training = recipe.training
     for key in ("wandb_entity", "wandb_project", "wandb_run_group"):
-        if value := namespace_value(recipe, key):
+        value = namespace_value(recipe, key)
+        if value:
             environment[key.upper()] = value
     netrc = Path(environment.get("NETRC", Path.home() / ".netrc"))
     has_key = environment.get("WANDB_API_KEY") or (

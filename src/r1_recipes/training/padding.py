@@ -71,46 +71,45 @@ def _by_length(batches: list[Rows]) -> list[Rows]:
     if len(batches) == 1:
         return batches
     parts = [split_pixel_values_by_grid(batch) for batch in batches]
-    rows = {key: _joined([part[key] for part in parts]) for key in parts[0]}
-    lengths = rows["prompt_mask"].sum(1) + rows["completion_mask"].sum(1)
-    order = lengths.argsort(descending=True, stable=True)
-    moved = {key: _in_order(value, order) for key, value in rows.items()}
+    masks = [torch.cat([part["prompt_mask"], part["completion_mask"]], 1) for part in parts]
+    order = torch.cat(masks).sum(1).argsort(descending=True, stable=True)
+    moved = {}
+    for key in parts[0]:
+        moved[key] = _in_order([part[key] for part in parts], order)
     return [unsplit_pixel_values_by_grid(part) for part in split_tensor_dict(moved, len(batches))]
 
 
-def _joined(values: list[Any]) -> Any:
+def _in_order(values: list[Any], order: torch.Tensor) -> Any:
+    """Join what the micro-batches have of one key, with the rows in a new order."""
     first = values[0]
     if isinstance(first, list):
-        return [row for value in values for row in value]
-    return torch.cat(values) if _has_rows(first) else first
-
-
-def _in_order(value: Any, order: torch.Tensor) -> Any:
-    if isinstance(value, list):
-        return [value[row] for row in order.tolist()]
-    return value[order] if _has_rows(value) else value
-
-
-def _has_rows(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.ndim > 0
+        rows = [row for value in values for row in value]
+        return [rows[row] for row in order.tolist()]
+    if isinstance(first, torch.Tensor) and first.ndim > 0:
+        return torch.cat(values)[order]
+    return first
 
 
 def _trimmed(batch: Rows, multiple: int) -> Rows:
     """Cut the columns that are padding in every row: on the left of prompts, on the right of
     completions.
     """
-    width, kept = batch["prompt_ids"].size(1), batch["completion_ids"].size(1)
+    width = batch["prompt_ids"].size(1)
+    kept = batch["completion_ids"].size(1)
     first = width - _used(batch["prompt_mask"], width, multiple)
     last = _used(batch["completion_mask"], kept, multiple)
-    columns = dict.fromkeys(OF_PROMPT, (width, slice(first, None)))
-    columns |= dict.fromkeys(OF_COMPLETION, (kept, slice(last)))
-    columns |= dict.fromkeys(OF_BOTH, (width + kept, slice(first, width + last)))
+    groups = (
+        (OF_PROMPT, width, slice(first, None)),
+        (OF_COMPLETION, kept, slice(last)),
+        (OF_BOTH, width + kept, slice(first, width + last)),
+    )
     trimmed = dict(batch)
-    for key, (size, part) in columns.items():
-        value = batch.get(key)
-        # A ratio by sequence has one column.
-        if value is not None and value.size(1) == size:
-            trimmed[key] = value[:, part]
+    for keys, size, part in groups:
+        for key in keys:
+            value = batch.get(key)
+            # A ratio by sequence has one column.
+            if value is not None and value.size(1) == size:
+                trimmed[key] = value[:, part]
     return trimmed
 
 

@@ -33,27 +33,24 @@ class TodaysSettings(TrainerCallback):
 
     def _remembering(self, *args, **options):
         optimizer = self._create_optimizer(*args, **options)
-        groups = getattr(optimizer, "param_groups", [])  # none yet of a DeepSpeed file's own
-        self._groups = [
-            {"initial_lr": group["lr"], **{key: group[key] for key in _OF_RECIPE if key in group}}
-            for group in groups
-        ]
+        self._groups = []
+        for group in getattr(optimizer, "param_groups", []):  # none yet of a DeepSpeed file's own
+            today = {key: group[key] for key in _OF_RECIPE if key in group}
+            self._groups.append({"initial_lr": group["lr"], **today})
         return optimizer
 
     def on_train_begin(self, args, state, control, lr_scheduler=None, **kwargs) -> None:
         state.compute_steps(args, state.max_steps)
-        if not isinstance(
-            lr_scheduler, LambdaLR
-        ):  # by the loss, whose keys may not change, or of a DeepSpeed file's own
+        # Others go by the loss, whose keys may not change, or are of a DeepSpeed file's own.
+        if not isinstance(lr_scheduler, LambdaLR):
             logger.info("learning rate and schedule are those of the checkpoint")
             return
-        lr_scheduler.base_lrs = [group["initial_lr"] for group in self._groups]
-        places = zip(lr_scheduler.base_lrs, lr_scheduler.lr_lambdas, strict=True)
-        rates = [base * factor(lr_scheduler.last_epoch) for base, factor in places]
-        for group, today, rate in zip(
-            lr_scheduler.optimizer.param_groups, self._groups, rates, strict=True
-        ):
-            group.update({**today, "lr": rate})
+        groups = lr_scheduler.optimizer.param_groups
+        rates = []
+        for group, today, factor in zip(groups, self._groups, lr_scheduler.lr_lambdas, strict=True):
+            rates.append(today["initial_lr"] * factor(lr_scheduler.last_epoch))
+            group.update({**today, "lr": rates[-1]})
+        lr_scheduler.base_lrs = [today["initial_lr"] for today in self._groups]
         lr_scheduler._last_lr = rates
 
 

@@ -7,7 +7,7 @@ import importlib.util
 import logging
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from r1_recipes.common import extras, processes
 from r1_recipes.common.console import reported_errors, typed
@@ -21,7 +21,7 @@ from r1_recipes.prompts.served_template import prompt_prefix
 from r1_recipes.recipe import Recipe
 from r1_recipes.recipe.types import namespace_value
 from r1_recipes.runs.resume import CLASSES
-from r1_recipes.runs.run_dir import Run
+from r1_recipes.runs.run_dir import Run, refresh_page
 from r1_recipes.training import weights
 from r1_recipes.training.start import Splits, load_splits, nothing_held_out, start
 
@@ -38,7 +38,7 @@ _TRAINING_KEYS = {
 } - {"reward_weights"}  # without them, typed reward_funcs would not fit the recipe's weights
 # Called with the keyword arguments that all TRL trainers take.
 BuildTrainer = Callable[
-    [Recipe, ResponseFormat, "PreTrainedTokenizerBase", dict[str, Any]], "Trainer"
+    [Recipe, ResponseFormat, "PreTrainedTokenizerBase", weights.Arguments], "Trainer"
 ]
 
 
@@ -51,43 +51,37 @@ def run_recipe(argv: Sequence[str] | None, method: str, build_trainer: BuildTrai
         run = start(argv, method)
         tokenizer, fmt = load_tokenizer(run.recipe)
         rows = load_splits(run.recipe, fmt, tokenizer)
-        # A reward model reads conversations as they are.
-        opening = (
-            {} if method == "reward" else prompt_prefix(fmt, rows.train, run.recipe.script.few_shot)
-        )
-        arguments = trainer_arguments(run, tokenizer, rows, opening)
+        if method != "reward":  # a reward model reads conversations as they are
+            run.opening = prompt_prefix(fmt, rows.train, run.recipe.script.few_shot)
+        arguments = trainer_arguments(run, tokenizer, rows)
         with weights.loaded_whole(run.recipe):
             trainer = build_trainer(run.recipe, fmt, tokenizer, arguments)
         weights.prepare(run.recipe, trainer)
         try:
             with disk_problems_named(run.output_dir):
                 train(run, trainer)
-                weights.save(run, trainer, opening)
+                weights.save(run, trainer)
         finally:  # write the page after success, interruption or failure
-            if (
-                processes.is_main_process()
-                and run.output_dir.is_dir()
-                and not is_temporary(run.output_dir)
-            ):
-                page = extras.part("report")
-                if page:
-                    page.refresh(run.output_dir)
+            if run.output_dir.is_dir() and not is_temporary(run.output_dir):
+                refresh_page(run.output_dir)
         _say_next(run)
         processes.destroy_process_group_at_exit()
 
 
 def _say_next(run: Run) -> None:
     """Log the next commands: compare the model with its base, ask it a question, open the page."""
-    recipe, model, argv = run.recipe, typed(str(run.output_dir)), run.argv
-    script, method = recipe.script, recipe.method
+    recipe = run.recipe
+    model = typed(str(run.output_dir))
+    argv = run.argv
+    script = recipe.script
     if script.smoke or "R1_RECIPES_STAGE" in os.environ:
         return
     if nothing_held_out(recipe, 1):
         argv = [*argv, "--dataset_test_split", script.dataset_train_split]
     words = " ".join(map(typed, _without_training_keys(argv)))
     evaluate = f"python -m r1_recipes.evaluate {words} --model"
-    commands = _comparison(recipe, evaluate, model) if method == "grpo" else []
-    if method != "reward" and not script.environment:
+    commands = _comparison(recipe, evaluate, model) if recipe.method == "grpo" else []
+    if recipe.method != "reward" and not script.environment:
         commands.append(f"{evaluate} {model} --ask 'a question'")
     page = extras.part("report")
     if page:
@@ -97,7 +91,8 @@ def _say_next(run: Run) -> None:
 
 def _without_training_keys(argv: Sequence[str]) -> list[str]:
     """Return a command line without overrides that only training reads."""
-    kept, keeps = [], True
+    kept = []
+    keeps = True
     for word in argv:
         if word.startswith("--"):
             keeps = word[2:].partition("=")[0].replace("-", "_") not in _TRAINING_KEYS
@@ -113,27 +108,26 @@ def _comparison(recipe: Recipe, evaluate: str, model: str) -> list[str]:
     """
     import torch  # heavy
 
-    trained, backend, commands = model, "", []
-    if (
-        not recipe.training.use_cpu
-        and torch.cuda.is_available()
-        and importlib.util.find_spec("vllm")
-    ):
+    trained = model
+    backend = ""
+    commands = []
+    has_gpu = torch.cuda.is_available() and not recipe.training.use_cpu
+    if has_gpu and importlib.util.find_spec("vllm"):
         backend = "--backend vllm "
         if recipe.model.use_peft:  # vLLM cannot load adapters without their base model
             trained = f"{model}/merged"
             commands.append(f"python -m r1_recipes.adapters {model}")
     # The report page shows the results in this folder.
-    return [
-        *commands,
+    commands.append(
         f"{evaluate} {recipe.model.model_name_or_path} --model {trained} {backend}--output "
-        f"{model}/evaluation",
-    ]
+        f"{model}/evaluation"
+    )
+    return commands
 
 
 def trainer_arguments(
-    run: Run, tokenizer: PreTrainedTokenizerBase, rows: Splits, opening: dict[str, Any]
-) -> dict[str, Any]:
+    run: Run, tokenizer: PreTrainedTokenizerBase, rows: Splits
+) -> weights.Arguments:
     """Return the keyword arguments that all TRL trainers take."""
     from r1_recipes.training.callbacks import callbacks  # heavy
 
@@ -147,7 +141,7 @@ def trainer_arguments(
         "train_dataset": rows.train,
         "eval_dataset": rows.test,
         "processing_class": load_processor(recipe, tokenizer) if pictures else tokenizer,
-        "callbacks": callbacks(run, opening),
+        "callbacks": callbacks(run),
     }
 
 

@@ -26,7 +26,7 @@ from r1_recipes.data.sources import split_fix
 from r1_recipes.models.smoke import example_rows, smoke_overrides
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe import Recipe, load_recipe
-from r1_recipes.recipe.types import OWN_TYPES, namespace_value
+from r1_recipes.recipe.types import OWN_TYPES, Settings, namespace_value
 from r1_recipes.rewards import REWARDS
 from r1_recipes.rewards.registry import declared
 from r1_recipes.runs import checkpoints, run_dir, sources
@@ -93,13 +93,11 @@ def _load_recipe(argv: Sequence[str], method: str) -> Recipe:
     """
     gpu_note = None
 
-    def check(path: Path, settings: dict[str, Any]) -> None:
+    def check(path: Path, settings: Settings) -> None:
         nonlocal gpu_note
         check_files(path, settings)
-        uses_device_map = "device_map" in (
-            settings.get("model_init_kwargs") or {}
-        )  # a dict, or its JSON
-        if method != "generate" and not uses_device_map:
+        options = settings.get("model_init_kwargs") or {}  # a dict, or its JSON
+        if method != "generate" and "device_map" not in options:
             gpu_note = gpu.use_first_gpu()
 
     recipe = load_recipe(argv, method, check, smoke_overrides)
@@ -112,8 +110,10 @@ def _open_folder(run: Run) -> tuple[bool, Path | None]:
     """Lock and check the run directory, and record a start; return whether nothing is left to do,
     and what to resume from.
     """
-    recipe, output_dir = run.recipe, run.output_dir
-    trains, resume_from = recipe.method != "generate", None
+    recipe = run.recipe
+    output_dir = run.output_dir
+    trains = recipe.method != "generate"
+    resume_from = None
     locks.release(output_dir)  # an earlier run of this process
     run_dir.check_place(recipe, output_dir)
     run_dir.check_links(output_dir)  # before a lock that is a pipe is opened
@@ -127,9 +127,8 @@ def _open_folder(run: Run) -> tuple[bool, Path | None]:
         return True, None
     try:
         # The log of a start that failed before its first step is not part of this run.
-        replace_handler(
-            LogFile, LogFile(output_dir / LOG_FILE, "a" if run_dir.holds_steps(output_dir) else "w")
-        )
+        mode = "a" if run_dir.holds_steps(output_dir) else "w"
+        replace_handler(LogFile, LogFile(output_dir / LOG_FILE, mode))
         if trains:
             resume_from = checkpoints.resume_point(recipe, output_dir)
             checkpoints.quarantine(output_dir, resume_from)
@@ -145,20 +144,24 @@ def _open_folder(run: Run) -> tuple[bool, Path | None]:
 
 def usage(method: str) -> str:
     """Return what ``--help`` prints: the call, and every key of ours with its meaning."""
-    parts = (*OWN_TYPES[method], "ModelConfig")
-    theirs = [f"trl.{part}" for part in parts if isinstance(part, str)]
-    ours = [
-        field for part in parts if not isinstance(part, str) for field in dataclasses.fields(part)
-    ]
-    call = f"usage: python -m r1_recipes.{method} recipes/NAME.yaml [--key value ...]\n"
-    keys = (
+    theirs: list[str] = []
+    ours: list[dataclasses.Field] = []
+    for part in (*OWN_TYPES[method], "ModelConfig"):
+        if isinstance(part, str):
+            theirs.append(f"trl.{part}")
+        else:
+            ours += dataclasses.fields(part)
+    text = (
+        f"usage: python -m r1_recipes.{method} recipes/NAME.yaml [--key value ...]\n\n"
         f"Keys are those of {' and '.join(theirs)}, the parameters of the rewards "
         f"(docs/recipes.md), and:"
     )
-    return "\n".join([call, keys, *(f"  --{f.name:<28} {f.metadata['help']}" for f in ours)])
+    for field in ours:
+        text += f"\n  --{field.name:<28} {field.metadata['help']}"
+    return text
 
 
-def check_files(path: Path, settings: dict[str, Any]) -> None:
+def check_files(path: Path, settings: Settings) -> None:
     """Refuse keys that start from another recipe's run which does not exist yet; name the recipe to
     run first.
     """
@@ -169,10 +172,11 @@ def check_files(path: Path, settings: dict[str, Any]) -> None:
         "teacher_model_name_or_path",
         "reward_models",
     )
-    named = [(key, name) for key in keys for name in sources.texts(settings.get(key))]
-    missing = [
-        (key, name) for key, name in named if name and not os.path.exists(os.path.expanduser(name))
-    ]
+    missing = []
+    for key in keys:
+        for name in sources.texts(settings.get(key)):
+            if name and not os.path.exists(os.path.expanduser(name)):
+                missing.append((key, name))
     if not missing or settings.get("smoke"):
         return
     for sibling in sorted(path.parent.glob("*.yaml")):
@@ -191,11 +195,9 @@ def say_batch(training: Any) -> None:
     """Log what several processes make of a step: a bare ``accelerate launch`` starts one for each
     GPU.
     """
-    count, rows = (
-        processes.world_size(),
-        training.per_device_train_batch_size * training.gradient_accumulation_steps,
-    )
+    count = processes.world_size()
     if count > 1:
+        rows = training.per_device_train_batch_size * training.gradient_accumulation_steps
         logger.info(
             "%d processes: each step takes %d x %d = %d completions or rows",
             count,
@@ -209,11 +211,11 @@ def check_one_folder(output_dir: Path, resume_from: Path | None) -> None:
     """Refuse hosts that share no disk: those without the checkpoint to resume from would begin
     anew.
     """
-    if not all(seen := processes.gather([resume_from is None or resume_from.is_dir()])):
-        rank = seen.index(False)
+    seen = processes.gather([resume_from is None or resume_from.is_dir()])
+    if not all(seen):
         raise RecipeError(
-            f"output_dir {output_dir}: rank {rank} does not see {resume_from}; it must be on "
-            f"a disk that all hosts share"
+            f"output_dir {output_dir}: rank {seen.index(False)} does not see {resume_from}; it "
+            f"must be on a disk that all hosts share"
         )
 
 
@@ -234,7 +236,7 @@ def load_splits(
     """Return training and evaluation rows; no evaluation rows if ``eval_strategy`` is "no". Too few
     rows for one step are an error.
     """
-    script, training = recipe.script, recipe.training
+    script = recipe.script
     # GOLD's data are prompts and answers: it learns from both, by lmbda.
     method = "sft" if namespace_value(recipe, "distill_with") == "gold" else recipe.method
     examples = example_rows(script, method) if script.smoke else None
@@ -247,7 +249,7 @@ def load_splits(
     if script.smoke:
         return splits
     logger.info("train: %s", report)
-    if training.eval_strategy != "no":
+    if recipe.training.eval_strategy != "no":
         splits.test, splits.test_report = load_dataset(
             script, fmt, method, split="test", tokenizer=tokenizer
         )
@@ -263,23 +265,24 @@ def load_splits(
             logger.warning(
                 "%d training rows ask what the test split asks; they are left out", splits.overlap
             )
-    elif problem := nothing_held_out(recipe, report.read):
-        logger.warning("%s", problem)
+    else:
+        problem = nothing_held_out(recipe, report.read)
+        if problem:
+            logger.warning("%s", problem)
     _check_row_count(recipe, len(splits.train))
     return splits
 
 
 def _check_row_count(recipe: Recipe, rows: int) -> None:
     """Refuse fewer rows than GRPO asks for one batch of rollouts."""
-    training, key = recipe.training, "generation_batch_size"
-    if hasattr(training, "num_generations") and rows < (
-        prompts := training.generation_batch_size // training.num_generations
-    ):
-        smaller = (
-            key
-            if key in recipe.settings
-            else "per_device_train_batch_size or gradient_accumulation_steps"
-        )
+    training = recipe.training
+    if not hasattr(training, "num_generations"):
+        return
+    prompts = training.generation_batch_size // training.num_generations
+    if rows < prompts:
+        smaller = "per_device_train_batch_size or gradient_accumulation_steps"
+        if "generation_batch_size" in recipe.settings:
+            smaller = "generation_batch_size"
         raise RecipeError(
             f"{recipe.path}: {rows} training rows for {prompts} prompts a batch "
             f"(generation_batch_size / num_generations), so not one "
@@ -291,10 +294,9 @@ def _check_golds(recipe: Recipe, mappers: Sequence[Mapper]) -> None:
     """Refuse rewards that compare with a gold, of rows that have none; routed ones may
     have no row.
     """
-    script = recipe.script
-    if script.task_rewards is not None:
+    if recipe.script.task_rewards is not None:
         return
-    for name in script.reward_funcs:
+    for name in recipe.script.reward_funcs:
         if declared(REWARDS.get(name), "reads_gold"):
             raise RecipeError(
                 f"{recipe.path}: mapper: reward {name!r} compares with a column 'solution', "
@@ -320,15 +322,14 @@ def nothing_held_out(recipe: Recipe, rows: int) -> str:
 def steps_of(training: Any, rows: int, processes: int) -> int:
     """Return the optimizer steps that TRL and Transformers make of so many rows."""
     batches = math.ceil(rows / (training.per_device_train_batch_size * processes))
-    if hasattr(
-        training, "num_iterations"
-    ):  # whole batches of rollouts alone, each of several micro-batches
+    if hasattr(training, "num_iterations"):
+        # Whole batches of rollouts alone, each of several micro-batches.
         prompts = training.generation_batch_size // training.num_generations
         batches = rows // prompts * training.steps_per_generation * training.num_iterations
-    steps = training.num_train_epochs * max(
-        1, math.ceil(batches / training.gradient_accumulation_steps)
-    )
-    return training.max_steps if training.max_steps > 0 else math.ceil(steps)
+    if training.max_steps > 0:
+        return training.max_steps
+    per_epoch = max(1, math.ceil(batches / training.gradient_accumulation_steps))
+    return math.ceil(training.num_train_epochs * per_epoch)
 
 
 def plan(training: Any, steps: int, processes: int) -> tuple[int, str]:
@@ -341,12 +342,12 @@ def plan(training: Any, steps: int, processes: int) -> tuple[int, str]:
         * training.gradient_accumulation_steps
         * processes
     )
-    texts, longest, what = count, getattr(training, "max_length", None), f"{count:,} examples"
+    texts = count
+    longest = getattr(training, "max_length", None)
+    what = f"{count:,} examples"
     if hasattr(training, "max_completion_length"):
-        texts, longest = (
-            count // getattr(training, "num_iterations", 1),
-            training.max_completion_length,
-        )
+        texts = count // getattr(training, "num_iterations", 1)
+        longest = training.max_completion_length
         count = texts // getattr(training, "num_generations", 1)
         what = f"{count:,} prompts, {texts:,} completions"
     if longest:

@@ -25,10 +25,11 @@ from trl.trainer.utils import RepeatSampler
 from r1_recipes.common import processes
 from r1_recipes.common.errors import StoppedTogether
 from r1_recipes.common.messages import transcript
+from r1_recipes.data.mapped_row import Message
 from r1_recipes.recipe.types import GRPORecipeArguments
 from r1_recipes.rewards.call import guarded
 from r1_recipes.training.engine import attributes_set, engine_of
-from r1_recipes.training.padding import chunks_by_length, keeps_row_order, without_padding
+from r1_recipes.training.padding import Rows, chunks_by_length, keeps_row_order, without_padding
 
 logger = logging.getLogger(__name__)
 
@@ -45,16 +46,18 @@ class RecipeGRPOTrainer(GRPOTrainer):
     def __init__(self, *, script: GRPORecipeArguments, **arguments: Any) -> None:
         with engine_of(GRPOTrainer, arguments["args"].seed):
             super().__init__(**arguments)
-        temperature, length = script.eval_temperature, script.eval_max_completion_length
-        self._eval_temperature: float = (
-            self.args.temperature if temperature is None else temperature
-        )
-        self._eval_length: int = self.args.max_completion_length if length is None else length
+        self._eval_temperature: float = self.args.temperature
+        if script.eval_temperature is not None:
+            self._eval_temperature = script.eval_temperature
+        self._eval_length = script.eval_max_completion_length
+        if self._eval_length is None:
+            self._eval_length = self.args.max_completion_length
         self._trims = script.trim_padding
         self._window = math.gcd(
             self.args.steps_per_generation, self.args.gradient_accumulation_steps
         )
-        if (key := keeps_row_order(self)) and self._trims and self._window > 1:
+        key = keeps_row_order(self)
+        if key and self._trims and self._window > 1:
             logger.info("trim_padding: rows keep their order, because of %s", key)
             self._window = 1
         self._no_completions = copy.deepcopy(self._logs)
@@ -64,18 +67,14 @@ class RecipeGRPOTrainer(GRPOTrainer):
         self._logged_completions = script.max_logged_completions
         self._in_no_table = self._compared_with_engine = False  # whether the latest completions are
         self._evaluating = False
-        self._failed: list[str] = []
-        names = [
-            *script.reward_funcs,
-            *self.reward_func_names[len(script.reward_funcs) :],
-        ]  # a game's own come last
+        self._failed: list[Exception] = []
+        names = list(self.reward_func_names)  # a game's own come last
+        names[: len(script.reward_funcs)] = script.reward_funcs
         for index, (name, reward) in enumerate(zip(names, self.reward_funcs, strict=True)):
             if not isinstance(reward, torch.nn.Module):
-                self.reward_funcs[index] = guarded(
-                    name, reward, lambda error: self._failed.append(str(error))
-                )
+                self.reward_funcs[index] = guarded(name, reward, self._failed.append)
 
-    def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
+    def _prepare_inputs(self, generation_batch: Any) -> Rows:
         held = self._buffered_inputs
         inputs = super()._prepare_inputs(generation_batch)
         batches = self._buffered_inputs
@@ -94,9 +93,10 @@ class RecipeGRPOTrainer(GRPOTrainer):
         with self._timed("time/rewards"):
             rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         if errors := processes.gather(self._failed):
-            raise StoppedTogether(errors[0])
+            raise StoppedTogether(str(errors[0]))
         if self.model.training:
-            self._in_no_table, self._compared_with_engine = True, False
+            self._in_no_table = True
+            self._compared_with_engine = False
         if self.tools:
             _write_arguments_as_text(completions)
         if self.model.training and rewards.isnan().all():
@@ -139,16 +139,17 @@ class RecipeGRPOTrainer(GRPOTrainer):
             logs |= {name: seconds / steps for name, seconds in self._seconds.items()}
             self._seconds = dict.fromkeys(self._seconds, 0.0)
             self._logged_step = self.state.global_step
-        if (
-            self._evaluating
-        ):  # the model is not set back to training before the next step, so its mode does not tell
+        # The model is not set back to training before the next step, so its mode does not tell.
+        if self._evaluating:
             super().log(logs, start_time)
             return
         # TRL writes the whole generation batch at each step that is logged, also where many steps
         # train on it.
-        table, writes_table = self._logs, self.log_completions and self._in_no_table
+        table = self._logs
+        writes_table = self.log_completions and self._in_no_table
         if writes_table:
-            table, self._in_no_table = _first_rows(table, self._logged_completions), False
+            table = _first_rows(table, self._logged_completions)
+            self._in_no_table = False
         with attributes_set(self, _logs=table, log_completions=writes_table):
             super().log(logs, start_time)
 
@@ -172,21 +173,18 @@ class RecipeGRPOTrainer(GRPOTrainer):
             logps[rows, :kept] = part
         return logps, None, None
 
-    def _compute_loss(self, model, inputs: dict[str, Any]) -> torch.Tensor:
+    def _compute_loss(self, model, inputs: Rows) -> torch.Tensor:
         loss = super()._compute_loss(model, inputs)
         # TRL compares only to correct, and spends a pass on it. The first micro-batch of a rollout
         # is the policy that the engine has.
-        if (
-            self.model.training
-            and not self._compared_with_engine
-            and not self.vllm_importance_sampling_correction
-        ):
+        if self.model.training and not self._compared_with_engine:
             self._compared_with_engine = True
-            if "sampling_per_token_logps" in inputs:
+            corrects = self.vllm_importance_sampling_correction
+            if "sampling_per_token_logps" in inputs and not corrects:
                 self._log_engine_gap(inputs)
         return loss
 
-    def _log_engine_gap(self, inputs: dict[str, Any]) -> None:
+    def _log_engine_gap(self, inputs: Rows) -> None:
         """Log how far trainer and engine differ in a token's log-probability, as TRL does with its
         correction; all ranks must call it.
         """
@@ -196,19 +194,17 @@ class RecipeGRPOTrainer(GRPOTrainer):
         if not gaps.numel():
             gaps = gaps.new_zeros(1)
         means, peaks = self.accelerator.gather(torch.stack([gaps.mean(), gaps.max()])).view(-1, 2).T
-        metrics, name = self._metrics["train"], "sampling/sampling_logp_difference"
+        metrics = self._metrics["train"]
+        name = "sampling/sampling_logp_difference"
         metrics[f"{name}/mean"].append(means.mean().item())
         metrics[f"{name}/max"].append(peaks.max().item())
 
     def _log_completion_extra(self, column: str, values: Sequence[Any]) -> None:
         # TRL would append a second reward's values for the same column as further rows.
-        held = self._pending_extra_logs.get(column)
-        if held:
-            values = [
-                new if old is None or old == "" else old
-                for old, new in zip(held, values, strict=True)
-            ]
-        self._pending_extra_logs[column] = list(values)
+        held = self._pending_extra_logs.get(column) or values  # of an earlier reward
+        self._pending_extra_logs[column] = [
+            new if old is None or old == "" else old for old, new in zip(held, values, strict=True)
+        ]
 
     def evaluate(self, *args, **kwargs) -> dict[str, float]:
         """Evaluate with the recipe's own sampling; completions go to ``eval_completions/``, those
@@ -219,14 +215,9 @@ class RecipeGRPOTrainer(GRPOTrainer):
 
     @contextlib.contextmanager
     def _completions_apart(self) -> Iterator[None]:
-        output_dir, name = (
-            Path(self.args.output_dir),
-            f"completions_{self.state.global_step:05d}.parquet",
-        )
-        path, aside = (
-            output_dir / "completions" / name,
-            output_dir / "completions" / f".{name}.aside",
-        )
+        output_dir = Path(self.args.output_dir)
+        path = output_dir / "completions" / f"completions_{self.state.global_step:05d}.parquet"
+        aside = path.with_name(f".{path.name}.aside")
         writes = self.accelerator.is_main_process
         if writes and path.exists():
             path.rename(aside)
@@ -235,14 +226,16 @@ class RecipeGRPOTrainer(GRPOTrainer):
                 yield
         finally:
             if writes and path.exists():
-                (output_dir / "eval_completions").mkdir(exist_ok=True)
-                path.rename(output_dir / "eval_completions" / name)
+                folder = output_dir / "eval_completions"
+                folder.mkdir(exist_ok=True)
+                path.rename(folder / path.name)
             if writes and aside.exists():
                 aside.rename(path)
 
     @contextlib.contextmanager
     def _sampling_for_evaluation(self) -> Iterator[None]:
-        temperature, length = self._eval_temperature, self._eval_length
+        temperature = self._eval_temperature
+        length = self._eval_length
         with attributes_set(self, max_completion_length=length):  # of an episode
             if self.use_vllm:
                 with attributes_set(
@@ -250,15 +243,10 @@ class RecipeGRPOTrainer(GRPOTrainer):
                 ):
                     yield
                 return
-            settings = {
-                "do_sample": temperature > 0,
-                "temperature": temperature or None,
-                "max_new_tokens": length,
-            }
-            if temperature == 0:
-                settings |= dict.fromkeys(
-                    ("top_p", "top_k", "min_p")
-                )  # greedy decoding would warn of them
+            settings = {"do_sample": temperature > 0, "temperature": temperature or None}
+            settings["max_new_tokens"] = length
+            if temperature == 0:  # greedy decoding would warn of them
+                settings |= {"top_p": None, "top_k": None, "min_p": None}
             config = copy.deepcopy(self.generation_config)
             config.update(**settings)
             with attributes_set(
@@ -269,7 +257,7 @@ class RecipeGRPOTrainer(GRPOTrainer):
                 yield
 
 
-def _write_arguments_as_text(conversations: Sequence[list[dict[str, Any]]]) -> None:
+def _write_arguments_as_text(conversations: Sequence[list[Message]]) -> None:
     """Write arguments of calls as JSON: TRL logs them, and Parquet writes neither `{}` nor `{"n":
     1}` beside `{"n": "one"}`.
     """
@@ -283,11 +271,10 @@ def _write_arguments_as_text(conversations: Sequence[list[dict[str, Any]]]) -> N
                 }
 
 
-def _first_rows(table: dict[str, Any], count: int) -> dict[str, Any]:
-    return {
-        key: _first_rows(rows, count) if isinstance(rows, dict) else list(islice(rows, count))
-        for key, rows in table.items()
-    }
+def _first_rows(table: Any, count: int) -> Any:
+    if isinstance(table, dict):
+        return {key: _first_rows(rows, count) for key, rows in table.items()}
+    return list(islice(table, count))
 
 
 class RowOrder(TrainerCallback):
@@ -297,9 +284,8 @@ class RowOrder(TrainerCallback):
 
     def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs) -> None:
         batches: Any = getattr(train_dataloader, "batch_sampler", None)
-        while hasattr(
-            batches, "batch_sampler"
-        ):  # accelerate wraps it, once for each kind of sharding
+        # Accelerate wraps it, once for each kind of sharding.
+        while hasattr(batches, "batch_sampler"):
             batches = batches.batch_sampler
         sampler = getattr(batches, "sampler", None)
         if isinstance(sampler, RepeatSampler) and sampler.shuffle:

@@ -31,12 +31,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+Arguments = dict[str, Any]  # keyword arguments of a TRL trainer
 
-def model_arguments(recipe: Recipe) -> dict[str, Any]:
+
+def model_arguments(recipe: Recipe) -> Arguments:
     """Return a TRL trainer's keyword arguments from ``ModelConfig``: model, quantization, PEFT."""
     from trl import get_peft_config, get_quantization_config  # heavy
 
-    model, training = recipe.model, recipe.training
+    model = recipe.model
     adapters = get_peft_config(model)
     if adapters is not None and model.model_revision != "main":
         # adapter_config.json records it, for programs that load or merge the adapters.
@@ -46,7 +48,8 @@ def model_arguments(recipe: Recipe) -> dict[str, Any]:
         "attn_implementation": model.attn_implementation,
         "dtype": model.dtype,
     }
-    training.model_init_kwargs = {**options, **(training.model_init_kwargs or {})}
+    options |= recipe.training.model_init_kwargs or {}
+    recipe.training.model_init_kwargs = options
     return {
         "model": model.model_name_or_path,
         "quantization_config": get_quantization_config(model),
@@ -65,13 +68,14 @@ def loaded_whole(recipe: Recipe) -> Iterator[None]:
     """
     from accelerate.utils import parse_flag_from_env, patch_environment  # heavy
 
-    needs_reference = recipe.method == "grpo" and recipe.training.beta and not recipe.model.use_peft
-    if not (needs_reference or recipe.method == "distill") or not parse_flag_from_env(
-        "FSDP_CPU_RAM_EFFICIENT_LOADING"
-    ):
+    second_model = None
+    if recipe.method == "distill":
+        second_model = "teacher"
+    elif recipe.method == "grpo" and recipe.training.beta and not recipe.model.use_peft:
+        second_model = "reference model (beta is not 0)"
+    if not (second_model and parse_flag_from_env("FSDP_CPU_RAM_EFFICIENT_LOADING")):
         yield
         return
-    second_model = "teacher" if recipe.method == "distill" else "reference model (beta is not 0)"
     logger.warning(
         "fsdp_cpu_ram_efficient_loading: true would leave the %s without weights, so this run "
         "uses false",
@@ -93,9 +97,7 @@ def prepare(recipe: Recipe, trainer: Trainer) -> None:
     if recipe.training.use_cpu and recipe.training.bf16 and not recipe.model.use_peft:
         _spare_casts(trainer.model)
     # Checkpoints get this card too.
-    trainer.create_model_card = partial(
-        _write_card, recipe, trainer, _question(recipe), trainer.create_model_card
-    )
+    trainer.create_model_card = partial(_write_card, recipe, trainer, trainer.create_model_card)
 
 
 def freeze_parameters(model: PreTrainedModel, patterns: Sequence[str] | None) -> None:
@@ -105,18 +107,19 @@ def freeze_parameters(model: PreTrainedModel, patterns: Sequence[str] | None) ->
     """
     if not patterns:
         return
-    names, chosen = [name for name, _ in model.named_parameters()], set()
+    names = list(dict(model.named_parameters()))
+    chosen = set()
     for pattern in patterns:
         where = f"unfrozen_parameters: {pattern!r}"
         try:
-            matched = {name for name in names if re.search(pattern, name)}
+            matched = [name for name in names if re.search(pattern, name)]
         except re.error as error:
             raise RecipeError(f"{where} is not a regular expression: {error}") from error
         if not matched:
             raise RecipeError(
                 f"{where} matches none of the {len(names)} parameters (for example {names[-1]!r})"
             )
-        chosen |= matched
+        chosen.update(matched)
     for name, parameter in model.named_parameters():
         parameter.requires_grad = name in chosen
     logger.info(
@@ -163,7 +166,8 @@ def _repair_generation_config(model: PreTrainedModel) -> None:
     Transformers refuses to save sampling values with ``do_sample: false``, and would do so after
     the last step.
     """
-    if (config := getattr(model, "generation_config", None)) is None:
+    config = getattr(model, "generation_config", None)
+    if config is None:
         return
     try:
         config.validate(strict=True)
@@ -187,26 +191,23 @@ def _keep_adapters_in_fp32(recipe: Recipe, model: PreTrainedModel) -> None:
                 parameter.data = parameter.data.float()
 
 
-def save(run: Run, trainer: Trainer, opening: dict[str, Any]) -> None:
+def save(run: Run, trainer: Trainer) -> None:
     """Save model, tokenizer, state and card, and push them if the recipe says so.
 
-    The saved chat template adds ``opening``.
+    The saved chat template adds ``run.opening``.
     """
-    script, output_dir = run.recipe.script, run.output_dir
+    script = run.recipe.script
+    output_dir = run.output_dir
     # Check again: saving would write through a link, and a push would upload its target.
     run_dir.check_links(output_dir)
+    card = {"dataset_name": None, "tags": ["r1-recipes", run.recipe.method]}
     name = script.dataset_name
-    on_hub = (
-        name
-        and ":" not in name
-        and script.hub == "huggingface"
-        and not Path(name).expanduser().exists()
-    )
-    card = {"dataset_name": name if on_hub else None, "tags": ["r1-recipes", run.recipe.method]}
+    if name and ":" not in name and script.hub == "huggingface":
+        card["dataset_name"] = None if Path(name).expanduser().exists() else name
     trainer.save_state()
     # Generation needs the cache, which training switches off.
     trainer.model.config.use_cache = True
-    set_served_template(trainer.processing_class, opening)
+    set_served_template(trainer.processing_class, run.opening)
     generation_config = getattr(trainer.model, "generation_config", None)
     if trainer.is_world_process_zero() and generation_config is not None:
         # An adapter's folder would lack it, and so the token that ends a turn.
@@ -237,12 +238,7 @@ def _question(recipe: Recipe) -> str:
 
 
 def _write_card(
-    recipe: Recipe,
-    trainer: Trainer,
-    question: str,
-    write: Callable,
-    *arguments: Any,
-    **options: Any,
+    recipe: Recipe, trainer: Trainer, write: Callable, *arguments: Any, **options: Any
 ) -> None:
     """Write TRL's card with None replaced, and let its quick start ask as in training.
 
@@ -253,24 +249,17 @@ def _write_card(
         return
     output_dir = Path(trainer.args.output_dir)
     model_name = str(recipe.settings["model_name_or_path"])
-    base = (
-        "a local checkpoint"
-        if Path(model_name).expanduser().exists()
-        else f"`{masked(model_name)}`"
-    )
-    text = (output_dir / "README.md").read_text(encoding="utf-8")
-    _, added = unwrap(trainer.processing_class.chat_template)
-    text = text.replace("[None](https://huggingface.co/None)", base).replace(
-        'model="None"', f'model="{output_dir}"'
-    )
-    text = re.sub(
-        r"^question = .*$",
-        lambda line: f"question = {question!r}",
-        text,
-        count=1,
-        flags=re.MULTILINE,
-    )
+    base = f"`{masked(model_name)}`"
+    if Path(model_name).expanduser().exists():
+        base = "a local checkpoint"
+    card = output_dir / "README.md"
+    text = card.read_text(encoding="utf-8")
+    text = text.replace("[None](https://huggingface.co/None)", base)
+    text = text.replace('model="None"', f'model="{output_dir}"')
+    question = f"question = {_question(recipe)!r}"
+    text = re.sub(r"(?m)^question = .*$", lambda line: question, text, count=1)
     heading, notes = "## Training procedure\n", []
+    _, added = unwrap(trainer.processing_class.chat_template)
     if added.system_prompt:
         notes.append(
             f"A conversation without a system message gets the system message of "
@@ -290,6 +279,4 @@ def _write_card(
         notes.append(f"Defaults of the chat template: `{added.variables}`.")
     text = text.replace(heading, "\n\n".join([*notes, heading]), 1)
     length = namespace_value(recipe, "max_completion_length") or 1024
-    write_whole(
-        output_dir / "README.md", text.replace("max_new_tokens=128", f"max_new_tokens={length}")
-    )
+    write_whole(card, text.replace("max_new_tokens=128", f"max_new_tokens={length}"))

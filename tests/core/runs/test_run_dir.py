@@ -163,7 +163,7 @@ def test_a_link_that_came_during_training_is_neither_written_nor_pushed(
     (tmp_path / "run" / "notes" / "key").symlink_to(victim)
     run = SimpleNamespace(recipe=SimpleNamespace(script=None), output_dir=tmp_path / "run")
     with pytest.raises(RecipeError, match="key: is a link to"):
-        weights.save(run, None, {})
+        weights.save(run, None)
 
 
 def test_the_run_folder_itself_and_its_checkpoints_may_be_links(
