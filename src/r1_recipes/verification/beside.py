@@ -38,6 +38,7 @@ _BESIDE_IN_CHINESE_TEXT = """
 BESIDE_IN_CHINESE = re.compile(f"(?:{'|'.join(_BESIDE_IN_CHINESE_TEXT.split())})+")
 
 
+# Words that exclude some values of an expression: "even", "prime".
 _RESTRICTS = re.compile(
     r"(?i)\b(?:even|odd|primes?|integers?|(?:ir)?rationals?|composite|square-?free|open|closed|"
     r"positive|"
@@ -101,9 +102,14 @@ def changes(text: str, pieces: list[str], piece: str, variables: frozenset[str])
     before, _, behind = text.partition(piece)
     if _acts_on(before, piece, variables) or _names_another(before, behind, piece):
         return True
-    if _restricts(text, piece, variables) or _loses_a_sign(text, pieces, piece):
+    if _loses_a_sign(text, pieces, piece):
         return True
-    if _is_dash(before, piece):
+    is_dash = before.strip() and piece.startswith("- ")
+    is_hyphen = before[-1:].isalpha() and piece.startswith("-")
+    if is_dash or is_hyphen:
+        return True  # "Total - 72", "Total-72"
+    many = variables or re.search(r"[<>]|\\[lg]e(?![a-z])|\A\\?[\[({]|\\mathbb", piece)
+    if many and _RESTRICTS.search(text.replace(piece, " ")):
         return True
     if not variables:
         return False
@@ -139,13 +145,6 @@ def _names_another(before: str, behind: str, piece: str) -> bool:
     return bool(_SEVERAL_VALUES.search(piece) and _OF_SEVERAL.search(before))
 
 
-def _is_dash(before: str, piece: str) -> bool:
-    """Return whether a sign before a number may be a dash: "Total - 72", "Total-72"."""
-    if piece.startswith("- "):
-        return before.strip() != ""
-    return piece.startswith("-") and before[-1:].isalpha()
-
-
 def _acts_on(before: str, piece: str, variables: frozenset[str]) -> bool:
     """Return whether the words before an expression change it: "the slope of 2x", "sinh(72)"."""
     if variables and _ACTS_ON_ALGEBRA.search(before):
@@ -156,12 +155,6 @@ def _acts_on(before: str, piece: str, variables: frozenset[str]) -> bool:
     if acts is None:
         return False
     return not re.search(r"\b(?:is|are)\b", before[acts.start() :])
-
-
-def _restricts(text: str, piece: str, variables: frozenset[str]) -> bool:
-    """Return whether words exclude some values of an expression: "even", "prime"."""
-    many = variables or re.search(r"[<>]|\\[lg]e(?![a-z])|\A\\?[\[({]|\\mathbb", piece)
-    return bool(many and _RESTRICTS.search(text.replace(piece, " ")))
 
 
 def _loses_a_sign(text: str, pieces: list[str], piece: str) -> bool:

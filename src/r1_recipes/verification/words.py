@@ -134,10 +134,9 @@ def _is_word_of_gold(match: re.Match[str], sentence: bool) -> bool:
         return False
     has_vowel = re.search("[aeiouAEIOU]", run)
     word = _SHORT_WORDS.fullmatch(run) or (len(run) == 3 and has_vowel)
-    if not word or re.search(r"[^\s,;:(.]\Z", before) or re.match(r"[^\s,;:).]", after):
-        return False
-    signs = re.search(r"[-+*/^_=<>|{]\s*\Z", before) or re.match(r"\s*[-+*/^_<>|}]", after)
-    return not signs
+    joined_before = re.search(r"(?:[^\s,;:(.]|[-+*/^_=<>|{]\s*)\Z", before)
+    joined_after = re.match(r"[^\s,;:).]|\s*[-+*/^_<>|}]", after)
+    return bool(word and not joined_before and not joined_after)
 
 
 def _is_word(match: re.Match[str], variables: frozenset[str]) -> bool:
