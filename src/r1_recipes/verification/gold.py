@@ -106,7 +106,9 @@ def read_gold(text: str, locale: str = "en", ordered: bool = False) -> Gold | No
     if locale == "en" and _PLAIN.fullmatch(text):
         # The reference answers of GSM8K: the same result as below in a tenth of the time.
         return Gold(raw=text, text=text, plain=text, value=read_value(text))
-    text = _stated(one_spelling_of_boxes(text))
+    text = one_spelling_of_boxes(text)
+    # The contents of a solution's boxes, or the text behind ####.
+    text = ", ".join(boxes_of(text)) or text.rpartition("####")[2]
     if len(text) > MAX_ANSWER_CHARS or text.rstrip().endswith(("?", "？")):
         return None
     cleaned = clean(text, locale)
@@ -119,13 +121,6 @@ def read_gold(text: str, locale: str = "en", ordered: bool = False) -> Gold | No
         or _words(text, cleaned, gold)
         or _mathematics(cleaned, gold, ordered)
     )
-
-
-def _stated(text: str) -> str:
-    """Return the contents of a solution's boxes, or the text behind ``####``."""
-    if boxes := boxes_of(text):
-        return ", ".join(boxes)
-    return text.rpartition("####")[2]
 
 
 def _choice(cleaned: str, gold: Gold, ordered: bool) -> Gold | None:
@@ -200,10 +195,11 @@ def _parts(cleaned: str, several: bool) -> list[Part] | None:
         if part is None or not part.text or refusals(part.label):
             return None
         parts.append(part)
-    pair = NAMED_PAIR.fullmatch(parts[0].text) if len(parts) == 1 else None
-    if pair is None or min(depths(f"({pair[2]})")[1:-1]) < 1:
+    pair = NAMED_PAIR.fullmatch(parts[0].text)
+    if len(parts) > 1 or pair is None or min(depths(f"({pair[2]})")[1:-1]) < 1:
         return parts
-    names, values = split(pair[1]), split(pair[2])
+    names = split(pair[1])
+    values = split(pair[2])
     if len(names) != len(values):
         return parts
     return [Part(text.strip(), name.strip()) for name, text in zip(names, values, strict=True)]
