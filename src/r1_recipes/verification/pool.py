@@ -190,8 +190,14 @@ class Pool:
             worker = self.workers[slot]
             if len(worker.given) < min(REFILL, window):
                 share = min(window, math.ceil(len(waiting) / (2 * self.size)))
-                given = [waiting.popleft() for _ in range(share)]
-                worker.give([(index, limit(index)) for index in given], tasks)
+                for _ in range(share):
+                    index = waiting.popleft()
+                    seconds = limit(index)
+                    worker.given.append((index, seconds))
+                    message = [seconds, seconds * BUSY_FACTOR, *tasks[index]]
+                    # A dead worker is noticed when its reply is read.
+                    with contextlib.suppress(OSError):
+                        worker.connection.send_bytes(json.dumps(message).encode())
 
     def start_server(self) -> None:
         # Use the parent's path, which code may have changed, and the folder of this package.
@@ -272,10 +278,3 @@ class Worker:
     connection: Connection
     # Indices of tasks, with the limit of each.
     given: deque[tuple[int, float]] = field(default_factory=deque)
-
-    def give(self, batch: Sequence[tuple[int, float]], tasks: Sequence[Task]) -> None:
-        self.given.extend(batch)
-        with contextlib.suppress(OSError):  # A dead worker is noticed when its reply is read.
-            for index, limit in batch:
-                message = [limit, limit * BUSY_FACTOR, *tasks[index]]
-                self.connection.send_bytes(json.dumps(message).encode())
