@@ -12,8 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 from r1_recipes.verification.gold import read_gold
 from r1_recipes.verification.lexicon import Refusal
@@ -54,9 +53,8 @@ class Verdict:
     refusal: Refusal | None = None
 
 
-_Key = tuple[
-    str, str | None, str, int, bool
-]  # reference answer, answer, locale, precision, whether the order of a list counts
+# Reference answer, answer, locale, precision, whether the order of a list counts.
+_Key = tuple[str, str | None, str, int, bool]
 
 _lock = threading.Lock()
 _pool: Pool | None = None
@@ -102,36 +100,33 @@ def judge(
                 f"{name}: must be a list of texts, one per answer, got {texts!r}. Fix: "
                 f"judge([gold], [answer])"
             )
-    ordered = (
-        [asks_for_order(question) for question in questions]
-        if questions is not None
-        else [False] * len(golds)
-    )
+    if questions is None:
+        questions = [""] * len(golds)
     keys = [
-        (gold or "", answer, locale, precision, order)
-        for gold, answer, order in zip(golds, answers, ordered, strict=True)
+        (gold or "", answer, locale, precision, asks_for_order(question))
+        for gold, answer, question in zip(golds, answers, questions, strict=True)
     ]
     with _judging():
-        verdicts = {pair: _verdicts[pair] for pair in keys if pair in _verdicts}
-        new = [pair for pair in dict.fromkeys(keys) if pair not in verdicts]
+        verdicts = {key: _verdicts[key] for key in keys if key in _verdicts}
+        new = [key for key in dict.fromkeys(keys) if key not in verdicts]
         STATS.cache_hits += len(keys) - len(new)
-        verdicts |= _compare(new)
-        _remember({pair: verdicts[pair] for pair in new})
-    if questions is None:
-        return [verdicts[pair] for pair in keys]
-    return [
-        Verdict(False, Refusal.COPIED)
-        if verdicts[pair].right and is_copied(pair[1] or "", pair[0], question)
-        else verdicts[pair]
-        for pair, question in zip(keys, questions, strict=True)
-    ]
+        compared = _compare(new)
+        verdicts |= compared
+        _remember(compared)
+    judged = []
+    for key, question in zip(keys, questions, strict=True):
+        verdict = verdicts[key]
+        if verdict.right and is_copied(key[1] or "", key[0], question):
+            verdict = Verdict(False, Refusal.COPIED)
+        judged.append(verdict)
+    return judged
 
 
 def _compare(pairs: list[_Key]) -> dict[_Key, Verdict]:
     """Read each pair, and let the workers compare the pairs that reading does not decide."""
     verdicts: dict[_Key, Verdict] = {}
-    tasks: dict[_Key, Any] = {}
-    refusals: dict[_Key, Refusal | None] = {}
+    tasks: dict[_Key, Task] = {}
+    refusals = {}
     for pair in pairs:
         reference, response, locale, precision, ordered = pair
         gold = read_gold(reference, locale, ordered)
@@ -144,20 +139,23 @@ def _compare(pairs: list[_Key]) -> dict[_Key, Verdict]:
         answer = read_answer(response, gold, locale)
         right = settle(gold, answer, precision)
         if right is not None:
-            refusal = None if right else answer.refusal or Refusal.DIFFERENT
-            verdicts[pair] = Verdict(right, refusal)
+            verdicts[pair] = _verdict(right, answer.refusal)
             continue
         refusals[pair] = answer.refusal
         tasks[pair] = (
             "r1_recipes.verification.compare:judge",
-            *(gold.text, gold.raw, answer.sides, answer.rounded, answer.raw),
-            *(precision, answer.ordered, answer.pairs),
+            gold.text,
+            gold.raw,
+            answer.sides,
+            answer.rounded,
+            answer.raw,
+            precision,
+            answer.ordered,
+            answer.pairs,
         )
-    for pair, reply in zip(tasks, _ask(list(tasks.values())), strict=True):
-        verdict = _verdict(reply)
-        if verdict.right is False and refusals[pair]:
-            verdict = replace(verdict, refusal=refusals[pair])
-        verdicts[pair] = verdict
+    replies = _ask(list(tasks.values()))
+    for pair, reply in zip(tasks, replies, strict=True):
+        verdicts[pair] = _verdict(reply, refusals[pair])
     return verdicts
 
 
@@ -206,18 +204,24 @@ def score(scorers: Sequence[str], answers: Sequence[str | None]) -> list[bool | 
         results = [
             scorer_of(spec)(spec, answer) for spec, answer in zip(scorers, answers, strict=True)
         ]
-        replies = iter(_ask([verdict for verdict in results if not isinstance(verdict, bool)]))
-    return [
-        _verdict(reply if isinstance(reply, bool) else next(replies)).right for reply in results
-    ]
+        tasks = [result for result in results if not isinstance(result, bool)]
+        replies = iter(_ask(tasks))
+    verdicts = []
+    for result in results:
+        reply = result if isinstance(result, bool) else next(replies)
+        verdicts.append(_verdict(reply).right)
+    return verdicts
 
 
-def _verdict(reply: bool | Lost) -> Verdict:
-    if isinstance(reply, Lost):
-        return (
-            Verdict(False, Refusal.SLOW) if reply is Lost.SLOW else Verdict(None, Refusal.HURRIED)
-        )
-    return Verdict(reply, None if reply else Refusal.DIFFERENT)
+def _verdict(reply: bool | Lost, refusal: Refusal | None = None) -> Verdict:
+    """Return the verdict of a reply. ``refusal`` says why the answer is wrong, if that is known."""
+    if reply is Lost.HURRIED:
+        return Verdict(None, Refusal.HURRIED)
+    if reply is Lost.SLOW:
+        return Verdict(False, refusal or Refusal.SLOW)
+    if reply:
+        return Verdict(True)
+    return Verdict(False, refusal or Refusal.DIFFERENT)
 
 
 @contextlib.contextmanager
@@ -237,14 +241,14 @@ def _ask(tasks: Sequence[Task]) -> list[bool | Lost]:
     if not tasks:
         return []
     _pool = _pool or Pool()
-    distinct = sorted(
-        set(tasks), key=str
-    )  # Tasks with one reference answer are adjacent, so that a worker parses it once.
+    # Tasks with one reference answer are adjacent, so that a worker parses it once.
+    distinct = sorted(set(tasks), key=str)
     STATS.cache_hits += len(tasks) - len(distinct)
-    verdicts: dict[Task, Any] = {}
+    verdicts = {}
     for task, reply in zip(distinct, _pool.run(distinct), strict=True):
         if isinstance(reply, str):
-            raise (RuntimeError if reply.startswith("ModuleNotFoundError") else ValueError)(reply)
+            missing = reply.startswith("ModuleNotFoundError")
+            raise RuntimeError(reply) if missing else ValueError(reply)
         verdicts[task] = reply
     return [verdicts[task] for task in tasks]
 
@@ -262,7 +266,8 @@ def start() -> None:
 def close() -> None:
     """Stop the workers. The next call starts new ones. This runs by itself at exit."""
     global _pool
-    pool, _pool = _pool, None
+    pool = _pool
+    _pool = None
     if pool is not None:
         pool.close()
 
@@ -271,7 +276,8 @@ def _forget_parents_pool() -> None:
     # After a fork the pipes belong to the parent. If two processes read from the same pipe, each
     # takes replies meant for the other.
     global _lock, _pool
-    _lock, _pool = threading.Lock(), None
+    _lock = threading.Lock()
+    _pool = None
 
 
 atexit.register(close)

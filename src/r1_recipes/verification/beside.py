@@ -38,11 +38,12 @@ _BESIDE_IN_CHINESE_TEXT = """
 BESIDE_IN_CHINESE = re.compile(f"(?:{'|'.join(_BESIDE_IN_CHINESE_TEXT.split())})+")
 
 
+# Words that exclude some values of an expression: "even", "prime".
 _RESTRICTS = re.compile(
-    r"\b(?:even|odd|primes?|integers?|(?:ir)?rationals?|composite|square-?free|open|closed|positive|"
+    r"(?i)\b(?:even|odd|primes?|integers?|(?:ir)?rationals?|composite|square-?free|open|closed|"
+    r"positive|"
     r"negative|non-?negative|naturals?|inclusive|exclusive|punctured|subsets?|supersets?|"
-    r"complement\w*)\b|(?<![为是])(?<!任意)(?:[正负]?整数|[正负]数|自然数|有理数|无理数|[质奇偶]数)",
-    re.IGNORECASE,
+    r"complement\w*)\b|(?<![为是])(?<!任意)(?:[正负]?整数|[正负]数|自然数|有理数|无理数|[质奇偶]数)"
 )
 # Matches "72/total", but not "72/hour".
 DIVIDED = re.compile(
@@ -52,7 +53,7 @@ DIVIDED = re.compile(
 SELECTS = re.compile(r"(?i)\b(?:divisible by|(?:ending|ends?|starting|starts?) (?:in|with))\s*\Z")
 # In "sinh(72)" and "multiples of 72" the word acts on the number. "A total of 72" only names it.
 ACTS = re.compile(
-    r"[^\W\d_]{2,}(?:\(|\\begin)\Z|(?<!\\)\b(?:sinh|cosh|tanh|coth|sech|csch|arc\w+|erfc?|"
+    r"(?i)[^\W\d_]{2,}(?:\(|\\begin)\Z|(?<!\\)\b(?:sinh|cosh|tanh|coth|sech|csch|arc\w+|erfc?|"
     r"floor|ceil\w*|gcd|lcm|root|cbrt|conj\w*|abs|fib|sgn|det|adj|tr|"
     r"rank|trace|transpose|gradient|roots|zeros|(?:co)?sine|(?:co)?tangent|secant|logarithm|"
     r"integral|(?:anti)?derivative|primitive|modulus|absolute|powerset|rotated|reflected|"
@@ -70,64 +71,69 @@ ACTS = re.compile(
     r"close|next|according|due|changes?|turns?|fell|rose|went|closest|nearest|want|need|have|has)"
     r"\s+to)[^\W\d_]+\s+to\s*\Z|\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|"
     r"(?:twen|thir|for|fif|six|seven|eigh|nine)ty|\w+teen|hundred|times|order)"
-    r"\s*\Z",
-    re.IGNORECASE,
+    r"\s*\Z"
 )
 
 
 # "The slope of 2x" and "parallel to y = 2x" are not the expression that follows the words.
 _ACTS_ON_ALGEBRA = re.compile(
-    r"(?:\b(?!(?:equation|expression|form|value|formula|graph|solution|roots?|function|set|"
+    r"(?i)(?:\b(?!(?:equation|expression|form|value|formula|graph|solution|roots?|function|set|"
     r"line|curve)\s)\w+\s+of|(?<!equal )\bto|through|"
     r"\bof\s+(?:an?\s+)?(?:radius|diameter|side|base|height|width|length|edge))"
-    r"\s*(?:the\s+)?\Z",
-    re.IGNORECASE,
+    r"\s*(?:the\s+)?\Z"
 )
 # A property: "the area of the curve x^2", "y = 2x tangent". "The area is x^2" only names it.
 _PROPERTY = re.compile(
-    r"(?:\b(?:minimum|maximum|minima|maxima|perpendicular|parallel|tangents?|slope|domain|range|"
+    r"(?is:(?:\b(?:minimum|maximum|minima|maxima|perpendicular|parallel|tangents?|slope|domain|"
+    r"range|"
     r"perimeter|area|volume|length|distance|probability|intercept|radius|axis|directrix|through|"
-    r"passing|derivative|limit|sum|product|difference|integral)\b|取值范围|定义域|值域|面积|体积|长度|概率|准线|渐近线|最[大小]值|导数)"
-    r"(?!.*(?:\b(?:is|are|be|equals?|becomes|of the form|as)\b|[:=：为是得]))",
-    re.IGNORECASE | re.DOTALL,
+    r"passing|derivative|limit|sum|product|difference|integral)\b|取值范围|定义域|值域|面积|体积|长度|概率|准线|渐近线|"
+    r"最[大小]值|导数)"
+    r"(?!.*(?:\b(?:is|are|be|equals?|becomes|of the form|as)\b|[:=：为是得])))"
 )
 _PROPERTY_BEHIND = re.compile(
-    rf"\A(?!.*\b(?:is|are|for|where|with|if|form)\b).*(?:{_PROPERTY.pattern}|\b(?:roots?|zeros)\b)",
-    re.IGNORECASE | re.DOTALL,
+    rf"(?is)\A(?!.*\b(?:is|are|for|where|with|if|form)\b).*(?:{_PROPERTY.pattern}|\b(?:roots?|"
+    rf"zeros)\b)"
 )
 
 
 def changes(text: str, pieces: list[str], piece: str, variables: frozenset[str]) -> bool:
     """Return whether the words beside an expression change its meaning."""
     before, _, behind = text.partition(piece)
-    rest = text.replace(piece, " ")
-    return (
-        _acts_on(before, piece, variables)
-        or bool(variables and (_PROPERTY.search(before) or _PROPERTY_BEHIND.search(behind)))
-        or _names_another(before, behind, piece)
-        or _restricts(rest, piece, variables)
-        or _loses_a_sign(text, pieces, piece)
-        or _is_dash(before, piece)
-        or bool(variables and re.search(r"[-/]\Z", piece))  # "x^2-area"
-    )
+    if _acts_on(before, piece, variables) or _names_another(before, behind, piece):
+        return True
+    if _loses_a_sign(text, pieces, piece):
+        return True
+    is_dash = before.strip() and piece.startswith("- ")
+    is_hyphen = before[-1:].isalpha() and piece.startswith("-")
+    if is_dash or is_hyphen:
+        return True  # "Total - 72", "Total-72"
+    many = variables or re.search(r"[<>]|\\[lg]e(?![a-z])|\A\\?[\[({]|\\mathbb", piece)
+    if many and _RESTRICTS.search(text.replace(piece, " ")):
+        return True
+    if not variables:
+        return False
+    if re.search(r"[-/]\Z", piece):
+        return True  # "x^2-area"
+    return bool(_PROPERTY.search(before) or _PROPERTY_BEHIND.search(behind))
 
 
 # Before several values or a whole object, such words name something else: "the mean of 2, 4, 6".
 _OF_SEVERAL = re.compile(
-    r"\b(?!(?:values?|solutions?|interval|range|domain|pairs?|points?)\s+of\b)(?:power\s+)?\w+\s+of"
-    r"\s*(?:the\s+)?\Z",
-    re.IGNORECASE,
+    r"(?i)\b(?!(?:values?|solutions?|interval|range|domain|pairs?|"
+    r"points?)\s+of\b)(?:power\s+)?\w+\s+of"
+    r"\s*(?:the\s+)?\Z"
 )
 _SEVERAL_VALUES = re.compile(r"\A(?:[\[({]|\\[{(\[]|\\(?:begin|langle|left)(?![a-z]))|,(?!\d{3})")
 _NEARBY = re.compile(
-    r"\b(?:after|before|past|near|beyond|off|from|besides?)\s*(?:the\s+\w+:?)?\s*\Z", re.IGNORECASE
+    r"(?i)\b(?:after|before|past|near|beyond|off|from|besides?)\s*(?:the\s+\w+:?)?\s*\Z"
 )
 
 
 def acts_on_list(text: str) -> bool:
     """Return whether the words before a list name something else: "the mean of 2, 4, 6"."""
-    head = re.match(r"[^\d\\(\[{]*", text)
-    return head is not None and _OF_SEVERAL.search(head[0]) is not None
+    head = re.split(r"[\d\\(\[{]", text, maxsplit=1)[0]
+    return _OF_SEVERAL.search(head) is not None
 
 
 def _names_another(before: str, behind: str, piece: str) -> bool:
@@ -139,12 +145,6 @@ def _names_another(before: str, behind: str, piece: str) -> bool:
     return bool(_SEVERAL_VALUES.search(piece) and _OF_SEVERAL.search(before))
 
 
-def _is_dash(before: str, piece: str) -> bool:
-    """Return whether a sign before a number may be a dash: "Total - 72", "Total-72"."""
-    dash = piece.startswith("- ") or (piece.startswith("-") and before[-1:].isalpha())
-    return dash and bool(before.strip())
-
-
 def _acts_on(before: str, piece: str, variables: frozenset[str]) -> bool:
     """Return whether the words before an expression change it: "the slope of 2x", "sinh(72)"."""
     if variables and _ACTS_ON_ALGEBRA.search(before):
@@ -152,13 +152,9 @@ def _acts_on(before: str, piece: str, variables: frozenset[str]) -> bool:
     opening = re.match(r"\(|\\begin", piece)
     called = before + opening[0] if opening else before
     acts = ACTS.search(before) or ACTS.search(called)
-    return acts is not None and not re.search(r"\b(?:is|are)\b", before[acts.start() :])
-
-
-def _restricts(rest: str, piece: str, variables: frozenset[str]) -> bool:
-    """Return whether words exclude some values of an expression: "even", "prime"."""
-    many = variables or re.search(r"[<>]|\\[lg]e(?![a-z])|\A\\?[\[({]|\\mathbb", piece)
-    return bool(many) and _RESTRICTS.search(rest) is not None
+    if acts is None:
+        return False
+    return not re.search(r"\b(?:is|are)\b", before[acts.start() :])
 
 
 def _loses_a_sign(text: str, pieces: list[str], piece: str) -> bool:
@@ -166,19 +162,15 @@ def _loses_a_sign(text: str, pieces: list[str], piece: str) -> bool:
 
     The slash of "miles/hour" and a dash do not count.
     """
-    rest = text.replace(piece, "")
-    if (
-        re.match(r"[+*/^<>]", piece)
-        or re.search(r"\s[-+]\Z|[*^<>]\Z", piece)
-        or DIVIDED.search(text)
-        or re.search(r"\s[-/]\s+[^\W\d]|\A\s*/", rest)
-    ):
+    if re.search(r"\A[+*/^<>]|\s[-+]\Z|[*^<>]\Z", piece) or DIVIDED.search(text):
+        return True
+    if re.search(r"\s[-/]\s+[^\W\d]|\A\s*/", text.replace(piece, "")):
         return True
     introduced = re.search(r"\b(?:is|are)\s*\Z", text.partition(piece)[0])
     start = pieces.index(piece) if introduced and piece in pieces else 0
     currency = pieces[:2] == ["-", piece]
     for beside in pieces[start:]:
-        words = beside[1:] if currency else re.sub(r"\A[-/]\Z", "", beside)
-        if beside != piece and re.search(r"[-+*/^<>=!~]", words):
+        words = beside[1:] if currency else beside
+        if beside not in (piece, "-", "/") and re.search(r"[-+*/^<>=!~]", words):
             return True
     return False

@@ -8,11 +8,7 @@ from dataclasses import dataclass
 from r1_recipes.verification.words import letters
 
 _SET = r"(?:\\math(?:bb|bf|rm)\s*\{?\s*)?[NZRQ]\s*\}?\s*(?:[_^]\s*\{?\s*[*+]\s*\}?|\+)?"
-
-
 _KIND = r"(?:(?:positive|natural|non-?negative)\s+)?(?:integer|real|number)s?(?:\s+numbers?)?"
-
-
 # A condition at the end of a text: "k \\in \\mathbb{Z}", "k is an integer", "for all integers n",
 # "n \\ge 1", "x \\ne -1".
 _CONDITION = re.compile(
@@ -38,31 +34,27 @@ class Condition:
 def split_condition(text: str) -> tuple[str, Condition | None]:
     """Return a text without the condition that it ends with, and that condition or ``None``."""
     found = _CONDITION.search(text)
-    if found is None or not (main := text[: found.start()].strip(" ,;")):
+    if found is None:
         return text, None
-    ranged, excluded = (
-        found["letter"] or found["named"] or found["free"],
-        found["bound"] or found["hole"],
-    )
-    if (ranged or excluded) not in letters(main):
+    main = text[: found.start()].strip(" ,;")
+    ranged = found["letter"] or found["named"] or found["free"]
+    letter = ranged or found["bound"] or found["hole"]
+    if letter not in letters(main):
         return text, None
+    condition = found[0].strip(" ,;()")
+    if ranged:
+        return main, Condition(letter, _range(found["set"], found[0]), condition)
     # "x > 0, x \ne 1" is a list of conditions. "x \ne 1" with nothing before it is the answer
     # itself.
-    if excluded and (not found["before"].strip() or re.search(r"[<>]|\\[lg]e(?![a-z])", main)):
+    if not found["before"].strip() or re.search(r"[<>]|\\[lg]e(?![a-z])", main):
         return text, None
-    bounds = found["set"] or found[0]
-    if re.search("positive|natural|negative", found[0]):
-        bounds = found[0]  # "positive integer k \\in \\mathbb{Z}"
-    text = found[0].strip(" ,;()")
-    return main, Condition(
-        ranged or excluded,
-        _range(bounds) if ranged else re.sub(r"\s", "", text),
-        text,
-    )
+    return main, Condition(letter, re.sub(r"\s", "", condition), condition)
 
 
-def _range(bounds: str) -> str:
+def _range(bounds: str | None, condition: str) -> str:
     r"""Return ``Z``, ``N+`` and so on for ``\mathbb{Z}`` or for "k is a positive integer"."""
+    if bounds is None or re.search("positive|natural|negative", condition):
+        bounds = condition  # "positive integer k \\in \\mathbb{Z}"
     if "real" in bounds:
         return "R"
     if re.search("non-?negative", bounds):
@@ -78,70 +70,70 @@ def _range(bounds: str) -> str:
 
 
 _BOUND = r"(?:[^<>=,|_A-Za-z\\]|\\(?:frac|sqrt|pi|infty)(?![A-Za-z]))+?"
-
-
 _ONE_BOUND = re.compile(rf"\s*([A-Za-z])\s*(<|>|\\le|\\ge)\s*({_BOUND})\s*")
-
-
 _TWO_BOUNDS = re.compile(rf"\s*({_BOUND})\s*(<|\\le)\s*([A-Za-z])\s*(<|\\le)\s*({_BOUND})\s*")
-
-
 _FALLING = re.compile(rf"\s*({_BOUND})\s*(>|\\ge)\s*([A-Za-z])\s*(>|\\ge)\s*({_BOUND})\s*")
-
-
 _BOUND_FIRST = re.compile(rf"\s*({_BOUND})\s*(<|>|\\le|\\ge)\s*([A-Za-z])\s*")
-
-
 EITHER = re.compile(r"\s*,?\s*(?:\bor\b|\\lor(?![a-z])|\\vee(?![a-z])|或)\s*")
+_TURNED = {">": "<", "\\ge": "\\le", "<": ">", "\\le": "\\ge"}
+_RAYS = {
+    "<": r"(-\infty,{})",
+    "\\le": r"(-\infty,{}]",
+    ">": r"({},\infty)",
+    "\\ge": r"[{},\infty)",
+}
 
 
 def two_bounds(text: str) -> str:
     """Return ``1 > x > 0``, ``0 < x and x < 1`` and ``x > 0, x < 1`` as ``0 < x < 1``, and any
     other text unchanged.
     """
-    turned = {">": "<", "\\ge": "\\le", "<": ">", "\\le": "\\ge"}
-    if chain := _FALLING.fullmatch(text):
+    chain = _FALLING.fullmatch(text)
+    if chain:
         start, left, name, right, end = chain.groups()
-        return f"{end} {turned[right]} {name} {turned[left]} {start}"
+        return f"{end} {_TURNED[right]} {name} {_TURNED[left]} {start}"
     bounds = {}
     for piece in re.split(r"\s*(?:,|\band\b|\\land(?![a-z])|且)\s*", text):
-        if one := _ONE_BOUND.fullmatch(piece):
+        one = _ONE_BOUND.fullmatch(piece)
+        first = _BOUND_FIRST.fullmatch(piece)
+        if one:
             name, sign, end = one.groups()
-        elif one := _BOUND_FIRST.fullmatch(piece):
-            end, sign, name = one[1], turned[one[2]], one[3]
+        elif first:
+            end, sign, name = first.groups()
+            sign = _TURNED[sign]
         else:
             return text
-        if (name, sign in (">", "\\ge")) in bounds:
+        is_upper = sign in ("<", "\\le")
+        if (name, is_upper) in bounds:
             return text
-        bounds[name, sign in (">", "\\ge")] = (end, sign)
-    names = {name for name, _ in bounds}
-    if len(bounds) != 2 or len(names) != 1:
+        bounds[name, is_upper] = f"{sign} {end}" if is_upper else f"{end} {_TURNED[sign]}"
+    low = bounds.get((name, False))
+    high = bounds.get((name, True))
+    if len(bounds) != 2 or low is None or high is None:
         return text
-    (name,) = names
-    (low, opens), (high, closes) = bounds[name, True], bounds[name, False]
-    return f"{low} {turned[opens]} {name} {closes} {high}"
+    return f"{low} {name} {high}"
 
 
 def union(text: str) -> str | None:
     """Return bounds on one letter that are joined by "or", such as ``x < 2 or x > 3``, as a union
     of intervals; ``None`` for any other text.
     """
-    intervals, names = [], set()
+    intervals = []
+    names = set()
     for piece in EITHER.split(text):
-        if one := _ONE_BOUND.fullmatch(piece):
+        one = _ONE_BOUND.fullmatch(piece)
+        two = _TWO_BOUNDS.fullmatch(piece)
+        if one:
             name, sign, end = one.groups()
-            below, closed = sign in ("<", "\\le"), sign.startswith("\\")
-            intervals.append(
-                rf"(-\infty,{end}{']' if closed else ')'}"
-                if below
-                else rf"{'[' if closed else '('}{end},\infty)"
-            )
-        elif two := _TWO_BOUNDS.fullmatch(piece):
+            intervals.append(_RAYS[sign].format(end))
+        elif two:
             start, left, name, right, end = two.groups()
-            intervals.append(
-                f"{'(' if left == '<' else '['}{start},{end}{')' if right == '<' else ']'}"
-            )
+            opening = "(" if left == "<" else "["
+            closing = ")" if right == "<" else "]"
+            intervals.append(f"{opening}{start},{end}{closing}")
         else:
             return None
         names.add(name)
-    return r" \cup ".join(intervals) if len(intervals) > 1 and len(names) == 1 else None
+    if len(intervals) < 2 or len(names) > 1:
+        return None
+    return r" \cup ".join(intervals)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from r1_recipes.prompts.formats import one_spelling_of_boxes
@@ -36,7 +35,7 @@ from r1_recipes.verification.words import (
 # A text with more words and without a box or #### is a solution or a proof. Which part of it is the
 # reference answer is not known.
 MAX_GOLD_WORDS = 12
-_PLAIN = re.compile(r"-?(?:\d{1,99}|[1-9]\d{0,2}(?:,\d{3}){1,33})(?:\.\d{1,99})?", re.ASCII)
+_PLAIN = re.compile(r"(?a)-?(?:\d{1,99}|[1-9]\d{0,2}(?:,\d{3}){1,33})(?:\.\d{1,99})?")
 # math-verify reads these as products of letters: an angle, a derivative, vectors, matrices, a
 # permutation, a square of a chessboard or another label (e4, B12).
 _ONLY_TEXT = re.compile(
@@ -74,39 +73,31 @@ PLUS_MINUS = re.compile(r"\\(?:pm|mp)(?![A-Za-z])")
 @dataclass(frozen=True)
 class Gold:
     raw: str  # the original text
-    text: str | None = (
-        None  # its expression; None if it was not understood here: math-verify may read ``raw``
-    )
+    # Its expression. None if it was not understood here: math-verify may read ``raw``.
+    text: str | None = None
     plain: str = ""  # cleaned, without white space: an answer with the same text is right
-    parts: tuple[
-        Part, ...
-    ] = ()  # parts of a list that have names: each is compared with the answer's part of that name
-    cased: frozenset[str] = (
-        frozenset()
-    )  # capitals that also occur as small letters: math-verify reads both as the same letter
+    # Parts of a list that have names: each is compared with the answer's part of that name.
+    parts: tuple[Part, ...] = ()
+    # Capitals that also occur as small letters: math-verify reads both as the same letter.
+    cased: frozenset[str] = frozenset()
     several: bool = False
     ordered: bool = False
     relations: int = 0
     variables: frozenset[str] = frozenset()
     condition: Condition | None = None
-    excused: frozenset[str] = (
-        frozenset()
-    )  # words that would refuse an answer, but occur in the reference answer
+    # Words that would refuse an answer, but occur in the reference answer.
+    excused: frozenset[str] = frozenset()
     words: str | None = None  # for example "No solution", which is compared as words
     moment: tuple[object, ...] | None = None  # a date or a time of day
     letter: str | None = None  # for example "(B)", which is compared as a choice
     letters: str | None = None  # "ABD": several choices
-    only_text: bool = (
-        False  # words in it are neither a name nor a unit, so only the same text is right
-    )
+    # Words in it are neither a name nor a unit, so only the same text is right.
+    only_text: bool = False
     union: str | None = None  # of bounds joined by "or", as intervals: x < 2 or x > 3
     # Text that is not compared: the word behind a number, or a condition that an answer may omit.
     left_out: str = ""
     units: tuple[str, ...] = ()  # "m1 s-1": an answer with a different unit is wrong
     value: Value | None = None  # set for a number that can be compared without a parser
-
-
-_Known = Callable[..., Gold]  # a constructor for which some fields are already set
 
 
 @functools.lru_cache(16_384)  # Most runs have fewer reference answers.
@@ -115,15 +106,16 @@ def read_gold(text: str, locale: str = "en", ordered: bool = False) -> Gold | No
     if locale == "en" and _PLAIN.fullmatch(text):
         # The reference answers of GSM8K: the same result as below in a tenth of the time.
         return Gold(raw=text, text=text, plain=text, value=read_value(text))
-    text = _stated(one_spelling_of_boxes(text))
+    text = one_spelling_of_boxes(text)
+    # The contents of a solution's boxes, or the text behind ####.
+    text = ", ".join(boxes_of(text)) or text.rpartition("####")[2]
     if len(text) > MAX_ANSWER_CHARS or text.rstrip().endswith(("?", "？")):
         return None
     cleaned = clean(text, locale)
     if not cleaned or len(prose(cleaned)) > MAX_GOLD_WORDS:
         return None
-    gold = functools.partial(
-        Gold, raw=text.strip(), plain=squeezed(cleaned), excused=frozenset(refusals(cleaned))
-    )
+    excused = frozenset(refusals(cleaned))
+    gold = Gold(raw=text.strip(), plain=squeezed(cleaned), excused=excused)
     return (
         _choice(cleaned, gold, ordered)
         or _words(text, cleaned, gold)
@@ -131,66 +123,57 @@ def read_gold(text: str, locale: str = "en", ordered: bool = False) -> Gold | No
     )
 
 
-def _stated(text: str) -> str:
-    """Return the contents of a solution's boxes, or the text behind ``####``."""
-    if boxes := boxes_of(text):
-        return ", ".join(boxes)
-    return text.rpartition("####")[2]
-
-
-def _choice(cleaned: str, gold: _Known, ordered: bool) -> Gold | None:
+def _choice(cleaned: str, gold: Gold, ordered: bool) -> Gold | None:
     """Read ``(B)``, ``(C) 17``, ``ABD`` and ``A, B, D``."""
-    if choice := re.fullmatch(r"\(?\s*([A-J])\s*\)?", cleaned):
-        return gold(letter=choice[1], words=choice[1].casefold())
+    choice = re.fullmatch(r"\(?\s*([A-J])\s*\)?", cleaned)
+    if choice:
+        return replace(gold, letter=choice[1], words=choice[1].casefold())
     option = re.fullmatch(r"\(([A-J])\)\s*(\S.*)", cleaned)  # AMC: the letter or the value is right
-    value = read_gold(option[2], "en", ordered) if option else None
-    if option and value and value.letter is None:
-        return replace(value, letter=option[1])
-    together = re.fullmatch(r"[A-J]{2,}", cleaned)
-    if together and list(cleaned) == sorted(set(cleaned)):
-        return gold(letters=cleaned, ordered=ordered, words=plain_words(cleaned))
-    if not re.fullmatch(r"[A-J](?:\s*,\s*[A-J])+", cleaned):
-        return None
+    if option:
+        value = read_gold(option[2], "en", ordered)
+        if value and value.letter is None:
+            return replace(value, letter=option[1])
     named = re.findall("[A-J]", cleaned)
+    together = re.fullmatch("[A-J]{2,}", cleaned) and named == sorted(set(named))
+    if not together and not re.fullmatch(r"[A-J](?:\s*,\s*[A-J])+", cleaned):
+        return None
     in_order = ordered or named != sorted(named)
-    return gold(letters="".join(named), ordered=in_order, words=plain_words(cleaned))
+    return replace(gold, letters="".join(named), ordered=in_order, words=plain_words(cleaned))
 
 
-def _words(text: str, cleaned: str, gold: _Known) -> Gold | None:
+def _words(text: str, cleaned: str, gold: Gold) -> Gold | None:
     """Read a date, a time, words, or capitals that are not a product: HHT, XL, PQR."""
     when = moment(cleaned) or moment(text)
     if when is None and not _is_wordy(text, cleaned) and not re.fullmatch(r"[A-Z]{2,5}", cleaned):
         return None
-    return gold(moment=when, words=plain_words(cleaned))
+    return replace(gold, moment=when, words=plain_words(cleaned))
 
 
-def _mathematics(cleaned: str, gold: _Known, ordered: bool) -> Gold:
+def _mathematics(cleaned: str, gold: Gold, ordered: bool) -> Gold:
     """Read an expression, a list or an equation. If it contains words, only the same text
     is right.
     """
-    gold = functools.partial(gold, union=union(cleaned))
-    same_text = gold(words=squeezed(cleaned), only_text=True, variables=letters(cleaned))
-    if _ONLY_TEXT.search(cleaned.rpartition("=")[2]) or _has_primes(cleaned):
+    gold = replace(gold, union=union(cleaned))
+    same_text = replace(gold, words=squeezed(cleaned), only_text=True, variables=letters(cleaned))
+    only_text = _ONLY_TEXT.search(cleaned.rpartition("=")[2]) or _FUNCTION.search(gold.raw)
+    if only_text or _has_primes(cleaned):
         return same_text
-    if _FUNCTION.search(same_text.raw):
-        return same_text
-    units = units_of(same_text.raw)
     cleaned, condition = split_condition(without_unit(cleaned))
     quantity = _QUANTITY.fullmatch(cleaned)
-    cleaned = quantity[1] if quantity else cleaned
+    if quantity:
+        cleaned = quantity[1]
     several = bool(_SEVERAL.search(THOUSANDS.sub(r"\1", cleaned)))
     parts = _parts(cleaned, several)
     if parts is None:
         return same_text
-    gold = functools.partial(
-        gold, several=several, ordered=ordered, condition=condition, units=units
+    gold = replace(
+        gold, several=several, ordered=ordered, condition=condition, units=units_of(gold.raw)
     )
     expression = ", ".join(part.text for part in parts)
     named = [part if part.label else named_part(part.text) for part in parts]
     names = [part.label for part in named]
     if len(parts) > 1 and all(names) and len(set(names)) == len(names):
-        variables = letters(cleaned)
-        return gold(text=expression, parts=tuple(named), variables=variables, relations=0)
+        return replace(gold, text=expression, parts=tuple(named), variables=letters(cleaned))
     if several and any(part.label for part in parts[:-1]):
         return same_text  # some parts have a name; behind the last part it is the unit of all
     left_out = " ".join(part.label for part in parts if part.label)
@@ -198,7 +181,7 @@ def _mathematics(cleaned: str, gold: _Known, ordered: bool) -> Gold:
         left_out = condition.text
     elif quantity and not left_out:
         left_out = quantity[2]
-    return _expression(expression, functools.partial(gold, left_out=left_out))
+    return _expression(expression, replace(gold, left_out=left_out))
 
 
 def _parts(cleaned: str, several: bool) -> list[Part] | None:
@@ -206,28 +189,33 @@ def _parts(cleaned: str, several: bool) -> list[Part] | None:
 
     ``(a, b) = (2, 3)`` is a list of two parts that have names.
     """
-    read = [gold_part(part) for part in (listed(cleaned) if several else [cleaned])]
-    parts = [part for part in read if part is not None]
-    if len(parts) < len(read) or any(not part.text or refusals(part.label) for part in parts):
-        return None
-    pair = NAMED_PAIR.fullmatch(parts[0].text) if len(parts) == 1 else None
-    if pair is None or min(depths(f"({pair[2]})")[1:-1]) < 1:
+    parts = []
+    for text in listed(cleaned) if several else [cleaned]:
+        part = gold_part(text)
+        if part is None or not part.text or refusals(part.label):
+            return None
+        parts.append(part)
+    pair = NAMED_PAIR.fullmatch(parts[0].text)
+    if len(parts) > 1 or pair is None or min(depths(f"({pair[2]})")[1:-1]) < 1:
         return parts
-    names, values = split(pair[1]), split(pair[2])
+    names = split(pair[1])
+    values = split(pair[2])
     if len(names) != len(values):
         return parts
     return [Part(text.strip(), name.strip()) for name, text in zip(names, values, strict=True)]
 
 
-def _expression(expression: str, gold: _Known) -> Gold:
+def _expression(expression: str, gold: Gold) -> Gold:
     r"""Read one expression, or the exact side of "x = 2\sqrt{3} \approx 3.46"."""
-    left, *near = [side.strip() for side in APPROX.split(expression)]
-    if near and (not left or UNKNOWN.fullmatch(left)):
-        left = near[0]
+    sides = [side.strip() for side in APPROX.split(expression)]
+    left = sides[0]
+    if len(sides) > 1 and (not left or UNKNOWN.fullmatch(left)):
+        left = sides[1]
     text = left or expression
     used = letters(text)
     cased = frozenset(letter for letter in used if letter.isupper() and letter.lower() in used)
-    return gold(
+    return replace(
+        gold,
         text=in_its_case(text, cased),
         cased=cased,
         relations=len(EQUALS.findall(left)),
@@ -242,26 +230,25 @@ def in_its_case(text: str, capitals: frozenset[str]) -> str:
     """
 
     def mark(match: re.Match[str]) -> str:
-        return (
-            match[0]
-            if match[1] or match[2] not in capitals
-            else f"{match[2]}_{{77{match[3] or match[4] or ''}}}"
-        )
+        letter, index, braced = match.groups(default="")
+        if letter not in capitals:
+            return match[0]
+        return f"{letter}_{{77{index}{braced}}}"
 
     text = _GREEK_CAPITAL.sub(lambda match: rf"\{match[1].lower()}_{{77}}", text)
-    return (
-        re.sub(r"(\\[A-Za-z]+)|([A-Z])(?:_(\w)|_\{([^{}]*)\})?", mark, text) if capitals else text
-    )
+    if not capitals:
+        return text
+    return re.sub(r"\\[A-Za-z]+|([A-Z])(?:_(\w)|_\{([^{}]*)\})?", mark, text)
 
 
 def _has_primes(text: str) -> bool:
     """Return whether a reference answer has derivatives, whose primes math-verify ignores. In
     ``f'(x) = 2x`` the prime belongs to the name.
     """
+    if not re.search(r"[A-Za-z)]'", text):
+        return False
     named = _NAMED_BY_PRIME.fullmatch(text)
-    return re.search(r"[A-Za-z)]'", text) is not None and (
-        named is None or named[1] in letters(named[2])
-    )
+    return named is None or named[1] in letters(named[2])
 
 
 def _is_wordy(text: str, cleaned: str) -> bool:
@@ -270,14 +257,13 @@ def _is_wordy(text: str, cleaned: str) -> bool:
         return True  # carbon-14
     if re.search(r"\d|\\|[-+*/^=<>|]\s|[-+*/^=<>|]|\$[^$]*[=<>]", cleaned):
         return False
-    styled = bool(re.search(r"\\(?:text|mathrm|mbox)", text)) and re.fullmatch(
-        r"[A-Za-z][A-Za-z\s'-]+", cleaned
-    )
-    return (
-        bool(styled)
-        or not is_expression(cleaned)
-        or bool(re.fullmatch("(?i)no|[a-z]{3}", cleaned) and re.search("[aeiouAEIOU]", cleaned))
-    )
+    styled = re.search(r"\\(?:text|mathrm|mbox)", text)
+    if styled and re.fullmatch(r"[A-Za-z][A-Za-z\s'-]+", cleaned):
+        return True
+    if not is_expression(cleaned):
+        return True
+    short = re.fullmatch("(?i)no|[a-z]{3}", cleaned)
+    return bool(short and re.search("[aeiouAEIOU]", cleaned))
 
 
 def squeezed(text: str) -> str:
@@ -292,6 +278,8 @@ def listed(text: str) -> list[str]:
     """Return the parts of a list. A part with a plus-minus sign becomes two parts."""
     parts = []
     for part in split(JOINT.sub(", ", text)):
-        signs = PLUS_MINUS.findall(part)
-        parts += [PLUS_MINUS.sub(sign, part) for sign in "+-"] if len(signs) == 1 else [part]
+        if len(PLUS_MINUS.findall(part)) == 1:
+            parts += [PLUS_MINUS.sub(sign, part) for sign in "+-"]
+        else:
+            parts.append(part)
     return parts

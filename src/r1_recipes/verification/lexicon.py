@@ -29,9 +29,10 @@ class Refusal(StrEnum):
     GOLD = "the reference answer is empty, prose or a question"
 
 
+_NOTHING = "(?!)"  # matches no text
 # Refusal, whole words in upper or lower case, and signs or parts of words.
-_LEXICON: tuple[tuple[Refusal, str, str], ...] = (
-    (Refusal.QUESTION, "", "[?？¿]"),
+_LEXICON = (
+    (Refusal.QUESTION, _NOTHING, "[?？¿]"),
     # alternatives
     (Refusal.HEDGE, r"(?<!\\)(?:or|nor|either|neither|oder|ou|versus|vs)(?!\})", "或|还是"),
     # negation
@@ -66,7 +67,7 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
         Refusal.HEDGE,
         r"if(?!\.) else otherwise provided sometimes in\s(?:some|certain|most)\scases "
         r"for\s(?:odd|even|prime|composite|positive|negative|large|small)\s[a-z]",
-        "",
+        _NOTHING,
     ),
     # comparison
     (
@@ -132,7 +133,8 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
         r"Milliarden mille mil moins menos? negativo demie? medi[oa] "
         r"moitié racine raíz mitad doble cuadrado "
         r"carré opposé opuesto минус",
-        r"[倍半减加]|(?<=\d)\s*乘以?[一二两三四五六七八九十]|割る|곱하|나누|根号|[平立]方根|阶乘|ルート|マイナス|마이너스|(?<=\d)[\s-]?(?:ish|odd|something)\b|"
+        r"[倍半减加]|(?<=\d)\s*乘以?[一二两三四五六七八九十]|割る|곱하|나누|根号|[平立]方根|阶乘|ルート|マイナス|마이너스|"
+        r"(?<=\d)[\s-]?(?:ish|odd|something)\b|"
         r"\band counting\b|(?<=\d)\s+against\b|"
         r"[一二两三四五六七八九十百千零负負欠](?=\s*[\d\\])|零下|"
         r"(?<=\d)\s*(?:[十拾打零百仟佰만억천折番]|成(?!立))|点(?=[一二三四五六七八九零])|分之|平方(?![米厘分公千])|倒数|相反数",
@@ -141,19 +143,13 @@ _LEXICON: tuple[tuple[Refusal, str, str], ...] = (
 # These refuse an answer unless the reference answer contains them, too. An example and a near miss
 # of each are in tests/core/verification/test_reading.py.
 RULES = tuple(
-    (
-        refusal,
-        re.compile(
-            "|".join([rf"\b(?:{'|'.join(words.split())})\b"] * bool(words) + [signs] * bool(signs)),
-            re.IGNORECASE,
-        ),
-    )
+    (refusal, re.compile(rf"(?i)\b(?:{'|'.join(words.split())})\b|{signs}"))
     for refusal, words, signs in _LEXICON
 )
-# Before "is 72": words that retract the answer, and operations on "it" or "the answer". Other
-# subjects are accepted.
-_TAKES_BACK = re.compile(
-    r"\b(?:not|never|no|wrong|incorrect|false|untrue|maybe|perhaps|possibly|probably|unless|"
+# The subject of "… is 72" says that 72 is not the answer: words that retract it, and operations on
+# "it" or "the answer". Other subjects are accepted.
+TAKES_BACK = re.compile(
+    r"(?i)\b(?:not|never|no|wrong|incorrect|false|untrue|maybe|perhaps|possibly|probably|unless|"
     r"impossible)\b|n't\b|"
     r"\b(?:extraneous|rejected|distractor|trap|lure|decoy|tempting|bait|slip|sloppy|careless|"
     r"negligent|discarded|mistake|anything but)\b|"
@@ -161,45 +157,33 @@ _TAKES_BACK = re.compile(
     r"\b(?:half|twice|double|square|negative|reciprocal|opposite|divided|plus|minus|"
     r"exceeds?)\b.*\b(?:it|that|this|answer|result|what|total)\b|"
     r"\b(?:one|two|three|\d+) (?:more|less|fewer) than\b|"
-    r"\b(?:answer|result|it)\b.*\b(?:divided|plus|minus|times|exceeds?)\b",
-    re.IGNORECASE,
+    r"\b(?:answer|result|it)\b.*\b(?:divided|plus|minus|times|exceeds?)\b"
 )
 
 
 # Words before a value in LaTeX that say that it is not the answer: "the root we must discard is",
 # "twice the area is".
-_DENIES = re.compile(
-    r"\b(?:can(?:not|'t)|could(?: not|n't)) (?:be|obtain|get|find|happen|occur|hold)\b|"
+DENIES = re.compile(
+    r"(?i)\b(?:can(?:not|'t)|could(?: not|n't)) (?:be|obtain|get|find|happen|occur|hold)\b|"
     r"\b(?:must|ha(?:ve|s) to|to)(?: be)? (?:discard|reject|exclude|remove|omit|le(?:ave|ft) out|"
     r"throw|rule)\w*|\b(?:breaks?|fail\w*|violat\w*|discarded|forbidden|excluded|rejected|"
     r"thrown away|left out|ruled out|odds)\b|"
     r"\bwhose \w+\W*\Z|"
     r"\A\W*(?:the )?(?:twice|thrice|half|double|triple|reciprocal|square|cube|(?:co)?sine|tangent|"
-    r"logarithm|opposite|complement)\b",
-    re.IGNORECASE,
+    r"logarithm|opposite|complement)\b"
 )
-
-
-def denies(subject: str) -> bool:
-    r"""Return whether the subject of "… is \frac{7}{9}" says that this value is not the answer."""
-    return _DENIES.search(subject) is not None
-
-
-def takes_back(subject: str) -> bool:
-    """Return whether the subject of "… is 72" says that 72 is not the answer."""
-    return _TAKES_BACK.search(subject) is not None
 
 
 def refusals(text: str) -> dict[str, Refusal]:
     """Return the words in a cleaned text that cause a refusal, in lower case, with the reason."""
-    return {
-        found[0].casefold(): refusal
-        for refusal, pattern in RULES
-        for found in pattern.finditer(text)
-    }
+    found = {}
+    for refusal, pattern in RULES:
+        for match in pattern.finditer(text):
+            found[match[0].casefold()] = refusal
+    return found
 
 
-_CHOICE = re.compile(r"\(?\s*([A-J])\s*(?:[).:、\]]|\Z)(?P<rest>.*)", re.DOTALL)
+_CHOICE = re.compile(r"(?s)\(?\s*([A-J])\s*(?:[).:、\]]|\Z)(.*)")
 _STYLED = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
 _CALLED = re.compile(
     r"(?i)\A(?:(?:the )?(?:correct )?(?:answer|option|choice)(?: is\b:?)?:?|"
@@ -207,7 +191,8 @@ _CALLED = re.compile(
     r"故?选(?:项|择)?[:：]?|\[(?=[a-j]\]))\s*"
 )
 _OTHER_CHOICE = re.compile(
-    r"\(\s*[A-Ja-j]\s*\)|\A[A-J]+\s*\Z(?<=[A-J]{2})|\b[b-j]\s*(?:[).,:]|\Z)|[,;]\s*[a-j]\b|\b[B-J]\b|选\s*[A-J]|[?？]|"
+    r"\(\s*[A-Ja-j]\s*\)|\A[A-J]+\s*\Z(?<=[A-J]{2})|\b[b-j]\s*(?:[).,:]|\Z)|[,;]\s*[a-j]\b|"
+    r"\b[B-J]\b|选\s*[A-J]|[?？]|"
     r"\bA\s*(?:[.):%]|\Z|(?:is|was|are|looks|seems)\b)|[甲乙丙丁]|假的?|"
     r"'|\b(?:is|are)\W*\Z|"
     r"\b(?:or|and|then|actually|rather|sorry|scratch|changed|unlikely|eliminated|rejected|"
@@ -225,23 +210,21 @@ def chosen(text: str) -> tuple[str, str] | None:
     """
     if re.search(r"[A-Ja-j]'+\W*\Z", text) and not re.match(r"\W*'", text):
         return None  # B' is another event
-    option = re.sub(r"[*_`$]+", "", _STYLED.sub(r"\1", unicodedata.normalize("NFKC", text))).strip(
-        " \t\r\n'\"。"
-    )
+    plain = _STYLED.sub(r"\1", unicodedata.normalize("NFKC", text))
+    option = re.sub(r"[*_`$]+", "", plain).strip(" \t\r\n'\"。")
     option = _CALLED.sub("", option)
-    match = _CHOICE.match(option.upper() if re.fullmatch(r"\(?[a-j]\)?", option) else option)
-    if (
-        match is None
-        or _OTHER_CHOICE.search(match["rest"])
-        or Refusal.HEDGE in refusals(match["rest"]).values()
-    ):
+    if re.fullmatch(r"\(?[a-j]\)?", option):
+        option = option.upper()
+    match = _CHOICE.match(option)
+    if match is None:
+        return None
+    letter, rest = match.groups()
+    if _OTHER_CHOICE.search(rest) or Refusal.HEDGE in refusals(rest).values():
         return None
     # "B. C" and "B) A, D" are several letters and not an option with its text.
-    return (
-        None
-        if match["rest"].strip() and not re.sub(r"\b[A-J]\b|\W", "", match["rest"])
-        else (match[1], match["rest"])
-    )
+    if rest.strip() and not re.sub(r"\b[A-J]\b|\W", "", rest):
+        return None
+    return letter, rest
 
 
 def chosen_letters(text: str) -> str:
@@ -255,28 +238,29 @@ def chosen_letters(text: str) -> str:
         "",
         _STYLED.sub(r"\1", text),
     )
-    return left if re.fullmatch("[A-J]+", left) and len(set(left)) == len(left) else ""
+    if re.fullmatch("[A-J]+", left) and len(set(left)) == len(left):
+        return left
+    return ""
 
 
-_YES, _NO = frozenset(("yes", "true", "correct")), frozenset(("no", "false", "incorrect"))
-_IT_IS = re.compile(r"(?:the|this|that) (?:statement|claim|assertion|proposition) is\s+", re.I)
+_YES = {"yes", "true", "correct"}
+_NO = {"no", "false", "incorrect"}
+_IT_IS = re.compile(r"(?i)(?:the|this|that) (?:statement|claim|assertion|proposition) is\s+")
 _AGAINST_YES = re.compile(
-    r"\b(?:no|not|none|never|false|cannot|un\w+|wrong|incorrect|nope|nah|nein|neither|non|"
+    r"(?i)\b(?:no|not|none|never|false|cannot|un\w+|wrong|incorrect|nope|nah|nein|neither|non|"
     r"dis\w+|doubt\w*|nil|"
-    r"falsch|nicht|keine?|faux|pas|falso|incorrecto|fails?|falsehood|lies?|opposite|contrary|reverse|negative)\b|n't\b",
-    re.IGNORECASE,
+    r"falsch|nicht|keine?|faux|pas|falso|incorrecto|fails?|falsehood|lies?|opposite|contrary|"
+    r"reverse|negative)\b|n't\b"
 )
 _AGAINST_NO = re.compile(
-    r"\b(?:yes|true|correct|right|sure|yeah|yep|ja|oui|affirmative|sometimes|holds?|valid|so|"
-    r"wahr|richtig|vraie?|verdad\w*|correcto|vero|agree|indeed)\b",
-    re.IGNORECASE,
+    r"(?i)\b(?:yes|true|correct|right|sure|yeah|yep|ja|oui|affirmative|sometimes|holds?|valid|so|"
+    r"wahr|richtig|vraie?|verdad\w*|correcto|vero|agree|indeed)\b"
 )
-_IT_DOES = re.compile(r"(?:it|this|that|he|she|they|we) (?:\w+s|are|do|can|will|have)", re.I)
+_IT_DOES = re.compile(r"(?i)(?:it|this|that|he|she|they|we) (?:\w+s|are|do|can|will|have)")
 _OPEN = re.compile(
-    r"[?？]|\b(?:or|maybe|but|if|only|perhaps|possibly|probably|depend\w*|guess|hardly|unless|"
+    r"(?i)[?？]|\b(?:or|maybe|but|if|only|perhaps|possibly|probably|depend\w*|guess|hardly|unless|"
     r"although|though|provided|whenever|sometimes|half|part|as long as|otherwise|"
-    r"wait|scratch|sorry)\b",
-    re.IGNORECASE,
+    r"wait|scratch|sorry)\b"
 )
 
 
@@ -286,19 +270,23 @@ def agrees(text: str, gold: str) -> bool | None:
     """
     if re.match(r"\s*[-!~^/+]", text):
         return False if gold in _YES | _NO else None
-    polarity = _YES if gold in ("yes", "true") else _NO if gold in ("no", "false") else None
-    if polarity is None:
+    says_yes = gold in ("yes", "true")
+    if not says_yes and gold not in ("no", "false"):
         return None
     text = _IT_IS.sub("", text, count=1)
-    first, sign, rest = re.match(r"\W*(\w*)\s*([.,;:!]?)\s*(.*)", text, re.DOTALL).groups()  # type: ignore[union-attr]
+    first, sign, rest = re.findall(r"(?s)\A\W*(\w*)\s*([.,;:!]?)\s*(.*)", text)[0]
+    if first.casefold() not in (_YES if says_yes else _NO):
+        return False
     rest = rest.strip(" .!{}")
-    against = _AGAINST_YES if polarity is _YES else _AGAINST_NO
+    if not rest:
+        return True
+    against = _AGAINST_YES if says_yes else _AGAINST_NO
+    if not sign or against.search(rest) or _OPEN.search(rest):
+        return False
     # One or two words behind it are not an explanation: "yes, nonsense". But "yes, it does" is.
-    explains = len(rest.split()) > 2 or (polarity is _YES and _IT_DOES.fullmatch(rest))
-    clear = not rest or (
-        bool(sign) and explains and not against.search(rest) and not _OPEN.search(rest)
-    )
-    return first.casefold() in polarity and bool(clear)
+    if says_yes and _IT_DOES.fullmatch(rest):
+        return True
+    return len(rest.split()) > 2
 
 
 _SUBJECT = (
@@ -330,14 +318,12 @@ def says(text: str, gold: str) -> bool:
     """Return whether a sentence says that "it", or the greatest, is a reference answer in words:
     ``It is Monday.``, ``Bob is the fastest``.
     """
-    if re.search(r"[!~^/+<>=]|(?:^|[\s(])-|-(?:\s|\Z)", text.rstrip("!")) and not re.search(
-        r"[-!~^/+<>=]", gold
-    ):
+    sign = re.search(r"[!~^/+<>=]|(?:^|[\s(])-|-(?:\s|\Z)", text.rstrip("!"))
+    if sign and not re.search(r"[-!~^/+<>=]", gold):
         return False  # a sign at a word may negate it
     sentence = re.sub(r"[\"*_$]", "", text).strip(" .!").casefold()
     name = re.escape(gold)
-    return (
-        re.fullmatch(rf"{_SUBJECT_IN_CHINESE}{name}的?[。]?", sentence) is not None
-        or re.fullmatch(_SUBJECT + name + _GREATEST, " ".join(re.findall(r"'s\b|[\w,]+", sentence)))
-        is not None
-    )
+    if re.fullmatch(rf"{_SUBJECT_IN_CHINESE}{name}的?[。]?", sentence):
+        return True
+    plain = " ".join(re.findall(r"'s\b|[\w,]+", sentence))
+    return re.fullmatch(_SUBJECT + name + _GREATEST, plain) is not None

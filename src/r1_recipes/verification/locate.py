@@ -13,7 +13,7 @@ from r1_recipes.verification.words import is_expression
 # far shorter, and the parsers' time grows faster than the length.
 MAX_ANSWER_CHARS = 1000
 
-ANCHOR = re.compile(r"####|\banswer[\s*_]*(?:is\b|:|：)|答案(?:是|为|:|：)", re.IGNORECASE)
+ANCHOR = re.compile(r"(?i)####|\banswer[\s*_]*(?:is\b|:|：)|答案(?:是|为|:|：)")
 # A sentence after the answer: "I hope it is correct." A sentence with a number is kept, because it
 # may retract the answer.
 _AFTERTHOUGHT = re.compile(r"(?<=\S)[.。]\s+[^\d\W][^\d]*\Z")
@@ -36,19 +36,18 @@ def final_answer(text: str) -> str | None:
     text = one_spelling_of_boxes(text)
     if "\\boxed" in text:
         boxes = boxes_of(text)
-        return (
-            boxes[0]
-            if len(boxes) == 1 and "\\boxed" not in boxes[0]
-            else ", ".join(rf"\boxed{{{box}}}" for box in boxes) or None
-        )
-    *_, anchor = [None, *ANCHOR.finditer(text)]
-    if anchor is not None:
-        line = next(
-            (line for line in text[anchor.end() :].splitlines() if line.strip(" \t*_:：$\\[]()")),
-            "",
-        )
-        return _AFTERTHOUGHT.sub("", line[:MAX_ANSWER_CHARS]).strip(" \t*_:：") or None
-    line = _CLOSING_LINES.sub("", text[-MAX_ANSWER_CHARS:]).rstrip().rpartition("\n")[2]
+        if len(boxes) == 1 and "\\boxed" not in boxes[0]:
+            return boxes[0]
+        return ", ".join(rf"\boxed{{{box}}}" for box in boxes) or None
+    anchors = list(ANCHOR.finditer(text))
+    if anchors:
+        for line in text[anchors[-1].end() :].splitlines():
+            if line.strip(" \t*_:：$\\[]()"):
+                answer = _AFTERTHOUGHT.sub("", line[:MAX_ANSWER_CHARS])
+                return answer.strip(" \t*_:：") or None
+        return None
+    end = _CLOSING_LINES.sub("", text[-MAX_ANSWER_CHARS:])
+    line = end.rstrip().rpartition("\n")[2]
     cleaned = clean(line)
     return line if cleaned and is_expression(cleaned) else None
 

@@ -39,27 +39,20 @@ TASK_SECONDS = 4.5
 # Wall-clock limit of a task, as a multiple of its CPU limit. It ends a worker that sleeps or that
 # gets no CPU time.
 BUSY_FACTOR = 10.0
-START_SECONDS = (
-    120.0  # for the fork server to import sympy: many ranks may start on one cold network disk
-)
+# For the fork server to import sympy: many ranks may start on one cold network disk.
+START_SECONDS = 120.0
 MAX_STARTS = 5  # the batch fails after so many killed fork servers in a row
 MAX_WORKERS = 8
-WINDOW, REFILL = (
-    32,
-    3,
-    # A worker has at most 32 tasks and is given more when fewer than 3 are left, so that it never
-    # waits for the trainer.
-)
-KEPT_ENVIRONMENT = (
-    "PATH",
-    "LD_LIBRARY_PATH",
-    "DYLD_LIBRARY_PATH",
-    "PYTHONHOME",
-)  # other variables may be API keys, which processes that read hostile texts must not have
+# A worker has at most 32 tasks and is given more when fewer than 3 are left, so that it never waits
+# for the trainer.
+WINDOW = 32
+REFILL = 3
+# Other variables may be API keys, which processes that read hostile texts must not have.
+KEPT_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONHOME")
 
 # ("module:function", *arguments). The arguments are JSON values. The first one is the same for all
 # tasks of one reference answer.
-Task = tuple[str, str, *tuple[object, ...]]
+Task = tuple[str, str | None, *tuple[object, ...]]
 
 
 class Lost(Enum):
@@ -69,9 +62,8 @@ class Lost(Enum):
     HURRIED = auto()  # it had less, because others spent the batch's budget
 
 
-Reply = (
-    bool | str | Lost | None
-)  # the function's result (a text is an error message), or why there is none
+# The function's result (a text is an error message), or why there is none.
+Reply = bool | str | Lost
 
 
 @dataclass
@@ -107,46 +99,49 @@ class Pool:
         Tasks with the same reference answer should be adjacent. Raise ``RuntimeError`` if workers
         cannot be started.
         """
-        modules = {function.partition(":")[0] for function, *_ in tasks}
+        modules = {task[0].partition(":")[0] for task in tasks}
         if not modules <= self.modules:
             self.modules |= modules
             self.stop_workers()
-        replies: list[Reply] = [None] * len(tasks)
-        budget = TASK_SECONDS * self.size
-        golds = [gold for _, gold, *_ in tasks]
-        lost: dict[int, float] = {}
-        spent: dict[object, float] = defaultdict(float)  # seconds lost per reference answer
-        share = budget / 2 / max(1, len(set(golds)))
-
-        def quick(index: int) -> float:
-            return (
-                QUICK_SECONDS
-                if spent.get(golds[index], 0.0) < share and sum(spent.values()) < budget / 2
-                else HURRIED_SECONDS
-            )
-
-        def shared(index: int) -> float:
-            return min(TASK_SECONDS - QUICK_SECONDS, left / len(slow) / slow[golds[index]])
-
+        replies: list[Reply] = [Lost.HURRIED] * len(tasks)
         try:
-            for index, limit in self._pass(tasks, replies, range(len(tasks)), WINDOW, quick):
-                lost[index], replies[index] = limit, Lost.HURRIED
-                spent[golds[index]] += limit if limit >= QUICK_SECONDS else 0.0
-            left, slow = budget - sum(lost.values()), Counter(golds[index] for index in lost)
-            # Start the longest tasks first, so that the last one to start is short.
-            retries = sorted(
-                (index for index in lost if shared(index) >= lost[index]), key=shared, reverse=True
-            )
-            for index, limit in self._pass(tasks, replies, retries, 1, shared):
-                replies[index] = Lost.SLOW if limit >= QUICK_SECONDS else Lost.HURRIED
-        except (
-            BaseException
-        ):  # Also on Ctrl-C: a late reply must not be taken for a reply of the next batch.
+            self._judge(tasks, replies)
+        except BaseException:
+            # Also on Ctrl-C: a late reply must not be taken for a reply of the next batch.
             self.stop_workers()
             raise
         STATS.timeouts += sum(isinstance(reply, Lost) for reply in replies)
         STATS.comparisons += len(tasks)
         return replies
+
+    def _judge(self, tasks: Sequence[Task], replies: list[Reply]) -> None:
+        """Run the two passes and write the replies."""
+        budget = TASK_SECONDS * self.size
+        golds = [task[1] for task in tasks]
+        lost = {}
+        spent: dict[object, float] = defaultdict(float)  # seconds lost per reference answer
+        share = budget / 2 / len(set(golds))
+
+        def quick(index: int) -> float:
+            if spent[golds[index]] < share and sum(spent.values()) < budget / 2:
+                return QUICK_SECONDS
+            return HURRIED_SECONDS
+
+        def shared(index: int) -> float:
+            return min(TASK_SECONDS - QUICK_SECONDS, left / len(slow) / slow[golds[index]])
+
+        for index, limit in self._pass(tasks, replies, range(len(tasks)), WINDOW, quick):
+            lost[index] = limit
+            if limit >= QUICK_SECONDS:
+                spent[golds[index]] += limit
+        left = budget - sum(lost.values())
+        slow = Counter(golds[index] for index in lost)
+        # Start the longest tasks first, so that the last one to start is short.
+        retries = [index for index in lost if shared(index) >= lost[index]]
+        retries.sort(key=shared, reverse=True)
+        for index, limit in self._pass(tasks, replies, retries, 1, shared):
+            if limit >= QUICK_SECONDS:
+                replies[index] = Lost.SLOW
 
     def _pass(
         self,
@@ -161,17 +156,14 @@ class Pool:
         """
         waiting = deque(indices)
         while True:
-            for worker in [*self.workers, *[None] * (self.size - len(self.workers))]:
-                if waiting and (worker is None or len(worker.given) < min(REFILL, window)):
-                    share = min(window, math.ceil(len(waiting) / (2 * self.size)))
-                    given = [waiting.popleft() for _ in range(share)]
-                    (worker or self.start_worker()).give(
-                        [(index, limit(index)) for index in given], tasks
-                    )
-            if not (busy := [worker for worker in self.workers if worker.given]):
+            self._hand_out(waiting, tasks, window, limit)
+            busy = [worker for worker in self.workers if worker.given]
+            if not busy:
                 return
             ready = wait([worker.connection for worker in busy])
-            for worker in [worker for worker in busy if worker.connection in ready]:
+            for worker in busy:
+                if worker.connection not in ready:
+                    continue
                 index, task_limit = worker.given.popleft()
                 try:
                     replies[index], retires = json.loads(worker.connection.recv_bytes())
@@ -183,9 +175,34 @@ class Pool:
                     worker.connection.close()
                     self.workers.remove(worker)
 
+    def _hand_out(
+        self,
+        waiting: deque[int],
+        tasks: Sequence[Task],
+        window: int,
+        limit: Callable[[int], float],
+    ) -> None:
+        for slot in range(self.size):
+            if not waiting:
+                return
+            if slot == len(self.workers):
+                self.start_worker()
+            worker = self.workers[slot]
+            if len(worker.given) < min(REFILL, window):
+                share = min(window, math.ceil(len(waiting) / (2 * self.size)))
+                for _ in range(share):
+                    index = waiting.popleft()
+                    seconds = limit(index)
+                    worker.given.append((index, seconds))
+                    message = [seconds, seconds * BUSY_FACTOR, *tasks[index]]
+                    # A dead worker is noticed when its reply is read.
+                    with contextlib.suppress(OSError):
+                        worker.connection.send_bytes(json.dumps(message).encode())
+
     def start_server(self) -> None:
         # Use the parent's path, which code may have changed, and the folder of this package.
-        path = [*(entry for entry in sys.path if entry), str(Path(__file__).resolve().parents[2])]
+        path = [entry for entry in sys.path if entry]
+        path.append(str(Path(__file__).resolve().parents[2]))
         self.control, child_end = Pipe()
         code = (
             f"from r1_recipes.verification.worker import fork_server; "
@@ -197,6 +214,9 @@ class Pool:
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
         }
+        for name in KEPT_ENVIRONMENT:
+            if name in os.environ:
+                environment[name] = os.environ[name]
         # The child inherits the blocked signals, so that no signal ends it while it starts.
         unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
@@ -207,8 +227,7 @@ class Pool:
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                     pass_fds=[child_end.fileno()],
-                    env={name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ}
-                    | environment,
+                    env=environment,
                 )
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
@@ -225,11 +244,10 @@ class Pool:
                 with worker_end:
                     self.control.send_bytes(json.dumps(sorted(self.modules)).encode())
                     send_handle(self.control, worker_end.fileno(), self.server.pid)
-                reply = (
-                    json.loads(self.control.recv_bytes())
-                    if self.control.poll(START_SECONDS)
-                    else f"no reply in {START_SECONDS:g} s"
-                )
+                if not self.control.poll(START_SECONDS):
+                    reply = f"no reply in {START_SECONDS:g} s"
+                    break
+                reply = json.loads(self.control.recv_bytes())
             except (OSError, EOFError) as error:  # Something killed the fork server.
                 reply = f"{MAX_STARTS} times in a row: {error}"
                 self.stop_server()
@@ -258,14 +276,5 @@ class Pool:
 class Worker:
     pid: int
     connection: Connection
-    given: deque[tuple[int, float]] = field(
-        default_factory=deque
-    )  # indices of tasks, with the limit of each
-
-    def give(self, batch: Sequence[tuple[int, float]], tasks: Sequence[Task]) -> None:
-        self.given.extend(batch)
-        with contextlib.suppress(OSError):  # A dead worker is noticed when its reply is read.
-            for index, limit in batch:
-                self.connection.send_bytes(
-                    json.dumps([limit, limit * BUSY_FACTOR, *tasks[index]]).encode()
-                )
+    # Indices of tasks, with the limit of each.
+    given: deque[tuple[int, float]] = field(default_factory=deque)

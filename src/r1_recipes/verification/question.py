@@ -9,12 +9,11 @@ from r1_recipes.verification.spelling import clean
 
 MAX_QUESTION_CHARS = 20_000  # only the end of a longer question is read
 _ORDER = re.compile(
-    r"\b(?:ascending|descending|increasing|decreasing|numerical|chronological|alphabetical) "
+    r"(?i)\b(?:ascending|descending|increasing|decreasing|numerical|chronological|alphabetical) "
     r"order\b|"
     r"\border(?:ed)? from\b|\bin order (?:from|of)\b|"
     r"\bfrom (?:the )?(?:least|smallest|lowest|shortest|lightest|greatest|largest|highest|"
-    r"longest|biggest) to\b|从[小大低高]到[大小高低]",
-    re.IGNORECASE,
+    r"longest|biggest) to\b|从[小大低高]到[大小高低]"
 )
 _OPERATION = re.compile(
     r"[+*/^=]|[\w)}]\s*-|\\(?:[dt]?frac|cdot|times|div|int|sum|prod|lim|sqrt|begin|"
@@ -37,11 +36,9 @@ def is_copied(answer: str, gold: str, question: str) -> bool:
     if not question or not _OPERATION.search(answer):
         return False
     spelled = _spelled(answer)
-    return (
-        len(spelled) > 2
-        and spelled != _spelled(gold)
-        and spelled in _spelled(question[-MAX_QUESTION_CHARS:])
-    )
+    if len(spelled) <= 2 or spelled == _spelled(gold):
+        return False
+    return spelled in _spelled(question[-MAX_QUESTION_CHARS:])
 
 
 @functools.lru_cache(4096)
@@ -49,10 +46,8 @@ def _spelled(text: str) -> str:
     """Return a text without white space and styling, so that a copy is found if its dollar signs or
     brackets differ.
     """
-    boxed = re.sub(r"\\boxed\s*\{(.*)\}", r"\1", text, flags=re.DOTALL)
-    spelled = re.sub(
-        r"\\frac\{(\w+)\}\{(\w+)\}",
-        r"\1/\2",
-        clean(boxed).replace(r"\cdot", "*").replace(r"\times", "*"),
-    )
-    return re.sub(r"\A[A-Za-z](?:\([a-z]\))?=", "", re.sub(r"[\s{}$]|\\[,;: ]", "", spelled))
+    text = clean(re.sub(r"(?s)\\boxed\s*\{(.*)\}", r"\1", text))
+    text = text.replace(r"\cdot", "*").replace(r"\times", "*")
+    text = re.sub(r"\\frac\{(\w+)\}\{(\w+)\}", r"\1/\2", text)
+    text = re.sub(r"[\s{}$]|\\[,;: ]", "", text)
+    return re.sub(r"\A[A-Za-z](?:\([a-z]\))?=", "", text)

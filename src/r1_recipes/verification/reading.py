@@ -50,23 +50,23 @@ _ATTAINED = re.compile(
 _RECORD = re.compile(
     r"\s*\{\s*\"(?:final_)?(?:answer|result|value)\"\s*:\s*\"?([^\"{}]*)\"?\s*\}\s*"
 )
-_ONLY_A_BOX = re.compile(r"[\s$]*\\boxed\{.*\}[\s$.]*", re.DOTALL)
+_ONLY_A_BOX = re.compile(r"(?s)[\s$]*\\boxed\{.*\}[\s$.]*")
 # Text before or after a box that belongs to the answer: "71 or", "-", "\\frac{1}{"; "or 71", "^2".
 _LEADS = re.compile(
-    r"(?:[-+/^<>{\d~]|(?<!\\)\(|(?<!\*)\*|(?<![A-Za-z\\])[A-Za-z](?=\\?\Z)|[)!]|"
+    r"(?i)(?:[-+/^<>{\d~]|(?<!\\)\(|(?<!\*)\*|(?<![A-Za-z\\])[A-Za-z](?=\\?\Z)|[)!]|"
     r"\\(?!\(|\[|quad|,|;|therefore|text|implies|Rightarrow|boxed|left|end|newline|\s)[A-Za-z]+|"
     r"\b(?:or|not|isn't|than|minus|negative|guess|half|double|twice|root|of|wrong(?: "
-    r"answer)?(?: is)?|sinh|cosh)\b:?)\s*\$?\s*\Z",
-    re.IGNORECASE,
+    r"answer)?(?: is)?|sinh|cosh)\b:?)\s*\$?\s*\Z"
 )
 _TRAILS = re.compile(
-    r"\A(?:\s*\$?\s*(?:,?\s*\d|[-+/^?}_'=<>²³]|(?:and|,|;|&)\s+(?:[A-J](?![A-Za-z])|\$?-?\d)|"
+    r"(?i)\A(?:\s*\$?\s*(?:,?\s*\d|[-+/^?}_'=<>²³]|(?:and|,|;|&)\s+(?:[A-J](?![A-Za-z])|\$?-?\d)|"
     r"\*\s*\d|[.(\[]\d|\\[,;]\s*\d|"
     r",?\s*(?:or|hundred|million|thousand|billion|trillion|dozen|squared|mod|no)\b|"
     r"\.?\s*actually\b|\(?(?:is )?(?:wrong|not|incorrect|should|but)\b|"
     r"\\(?:cdot|times|div|pi|pm|pmod|bmod|tag|sqrt|frac|ne|neq|le|ge|framebox|"
-    r"fbox)(?![A-Za-z]))|[A-Za-z](?![A-Za-z]))",
-    re.IGNORECASE,
+    r"fbox)(?![A-Za-z]))|[A-Za-z](?![A-Za-z])|"
+    r"(?-i:[\s$]*(?:[|,;&]|and\b)\s*(?:\\?\(?[$(]*[-\d]|\w+\W*\Z)|"
+    r"\W*(?:\\?\w+\s*\{(?:[a-z]+\}\{)?)*\W*\d+\W*\Z|\s*\$*\s+[A-J]\s*\Z))"
 )
 # Unicode categories of digits of other scripts, of signs that no keyboard has (they would count as
 # prose), of control characters and of lone surrogates.
@@ -100,9 +100,11 @@ def _read(text: str, gold: Gold, locale: str) -> Answer:
     if len(boxes) != 1:
         return _read_boxes(boxes, gold, locale)
     text = _FOREIGN_OPENING.sub("", with_single_spaces(_final_part(boxes[0])))
-    _check_signs(text, gold)
+    if _has_strange_signs(text, gold):
+        raise Refused(Refusal.STRANGE)
     cleaned = _ATTAINED.sub("", clean(text, locale))
-    if opening := _OPENING.match(cleaned):
+    opening = _OPENING.match(cleaned)
+    if opening:
         cleaned = clean(cleaned[opening.end() :].removesuffix("!"))
     if not cleaned:
         raise Refused(Refusal.UNREADABLE)
@@ -117,10 +119,10 @@ def _unboxed(text: str, gold: Gold) -> list[str]:
     Up to three boxes inside each other are accepted as a mistake. More are refused as hostile.
     """
     boxes = [text]
-    for _ in range(3):
+    for depth in range(3):
         if len(boxes) != 1 or "\\boxed" not in boxes[0]:
             return boxes
-        if boxes[0] != text and not _ONLY_A_BOX.fullmatch(boxes[0]):
+        if depth and not _ONLY_A_BOX.fullmatch(boxes[0]):
             raise Refused(Refusal.SEVERAL)  # the outer box has a second answer
         boxes = _boxes(boxes[0], gold)
     if len(boxes) == 1 and "\\boxed" in boxes[0]:
@@ -132,7 +134,8 @@ def _boxes(text: str, gold: Gold) -> list[str]:
     """Return the contents of a text's boxes, and the text behind "the answer is" beside them."""
     if _is_part_of_more(text):
         raise Refused(Refusal.SEVERAL)
-    boxes, anchored = boxes_of(text), ANCHOR.split(text)[1:]
+    boxes = boxes_of(text)
+    _, *anchored = ANCHOR.split(text)
     if anchored and "\\boxed" not in anchored[-1] and _says_another(anchored[-1], gold):
         boxes.append(anchored[-1])  # "\\boxed{72}. The answer is 71."
     return boxes
@@ -147,19 +150,18 @@ def _final_part(text: str) -> str:
     return record[1] if record else text
 
 
-def _check_signs(text: str, gold: Gold) -> None:
-    """Refuse text that is struck out, primes and rare signs, unless the reference answer
+def _has_strange_signs(text: str, gold: Gold) -> bool:
+    """Return whether a text is struck out or has primes or rare signs, unless the reference answer
     has them.
     """
     for signs in (_STRUCK, _LONG_VOWEL):
         if signs.search(text) and not signs.search(gold.raw):
-            raise Refused(Refusal.STRANGE)
+            return True
     # The prime in the name of "f'(x) = 2x" changes nothing.
     value = text if gold.relations else text.rpartition("=")[2]
     if gold.words is None and not _PRIME.search(gold.raw) and _PRIME.search(value):
-        raise Refused(Refusal.STRANGE)
-    if any(char not in gold.raw for char in _unusual(typed(text))):
-        raise Refused(Refusal.STRANGE)
+        return True
+    return not _unusual(typed(text)).issubset(gold.raw)
 
 
 def _read_choice(cleaned: str, gold: Gold) -> Answer | None:
@@ -168,7 +170,9 @@ def _read_choice(cleaned: str, gold: Gold) -> Answer | None:
     """
     if gold.letters is not None:
         named = chosen_letters(cleaned)
-        return Answer(verdict=(named if gold.ordered else "".join(sorted(named))) == gold.letters)
+        if not gold.ordered:
+            named = "".join(sorted(named))
+        return Answer(verdict=named == gold.letters)
     if gold.letter is None:
         return None
     option = chosen(cleaned)
@@ -180,45 +184,36 @@ def _read_choice(cleaned: str, gold: Gold) -> Answer | None:
         return Answer(verdict=False) if gold.words is not None else None
     letter, text = option
     if letter == gold.letter and gold.words is None and re.search(r"\w", text):
-        # "(C) 18" is not "(C) 17"
-        return read_answer(text, replace(gold, letter=None))
-    words = plain_words(text)
+        return read_answer(text, replace(gold, letter=None))  # "(C) 18" is not "(C) 17"
     # (C) Tuesday is not (C) Monday
-    other_text = bool(words) and gold.words is not None and has_text and words != gold.words
-    return Answer(verdict=letter == gold.letter and not other_text)
+    same_text = not has_text or plain_words(text) in ("", gold.words)
+    return Answer(verdict=letter == gold.letter and same_text)
 
 
 def _is_part_of_more(text: str) -> bool:
     r"""Return whether a box is only a part of the answer: -\boxed{72}, \boxed{72} + 1, \boxed{B}
     and C.
     """
-    before, after = typed(text[: text.index("\\boxed")]), typed(text.rpartition("}")[2])
-    word_before, word_after = (
-        re.search(r"([A-Za-z]+):?\s*\$*\Z", before),
-        re.match(r"\W*([A-Za-z]+)", after),
-    )
-    words = [word[1] for word in (word_before, word_after) if word]
-    return (
-        _LEADS.search(before) is not None
-        or _TRAILS.search(after) is not None
-        or re.match(
-            r"[\s$]*(?:[|,;&]|and\b)\s*(?:\\?\(?[$(]*[-\d]|\w+\W*\Z)|"
-            r"\W*(?:\\?\w+\s*\{(?:[a-z]+\}\{)?)*\W*\d+\W*\Z",
-            after,
-        )
-        is not None
-        or re.search(r"(?:\A|\s)[A-J]\s+\$*\Z", before) is not None  # "A \\boxed{B}"
-        or re.match(r"\s*\$*\s+[A-J]\s*\Z", after) is not None
-        or bool(refusals(" ".join(words)))
-        or bool(ways_of(" ".join(words[:1] if word_before else [])))
-    )
+    before = typed(text[: text.index("\\boxed")])
+    after = typed(text.rpartition("}")[2])
+    if _LEADS.search(before) or _TRAILS.search(after):
+        return True
+    if re.search(r"(?:\A|\s)[A-J]\s+\$*\Z", before):
+        return True  # "A \\boxed{B}"
+    words = re.findall(r"([A-Za-z]+):?\s*\$*\Z", before)
+    if words and ways_of(words[0]):
+        return True
+    words += re.findall(r"\A\W*([A-Za-z]+)", after)
+    return bool(refusals(" ".join(words)))
 
 
 def _says_another(beside: str, gold: Gold) -> bool:
     """Return whether the text behind "the answer is", beside a box, may be a different answer."""
     if gold.letter or gold.letters:
         return re.match(r"\W*[A-J](?![A-Za-z])", beside) is not None
-    return TELLING.search(beside) is not None if gold.words is None else 0 < len(prose(beside)) < 5
+    if gold.words is None:
+        return TELLING.search(beside) is not None
+    return 0 < len(prose(beside)) < 5
 
 
 def _unusual(text: str) -> set[str]:
@@ -227,19 +222,18 @@ def _unusual(text: str) -> set[str]:
     """
     if text.isascii() and text.isprintable():
         return set()
-    signs = {char for char in text if not (" " <= char <= "~" or char.isspace() or char in _USUAL)}
-    words = {
-        char
-        for word in _WORD.findall(text)
-        if (len(word) > 2 or word in "éèà") and not word.isascii()
-        for char in word
-    }
-    return {
-        char
-        for char in signs
-        if unicodedata.category(char) in _STRANGE
-        or (char.isalpha() and not _is_written(char, words))
-    }
+    words = set()
+    for word in _WORD.findall(text):
+        if not word.isascii() and (len(word) > 2 or word in "éèà"):
+            words.update(word)
+    unusual = set()
+    for char in set(text) - _USUAL:
+        if " " <= char <= "~" or char.isspace():
+            continue
+        is_foreign = char.isalpha() and not _is_written(char, words)
+        if is_foreign or unicodedata.category(char) in _STRANGE:
+            unusual.add(char)
+    return unusual
 
 
 def _is_written(char: str, words: set[str]) -> bool:
@@ -256,19 +250,20 @@ def _read_boxes(boxes: list[str], gold: Gold, locale: str) -> Answer:
     """
     if not boxes:
         raise Refused(Refusal.NO_ANSWER)
-    nested = any("\\boxed" in box for box in boxes)
-    too_many = nested if gold.several else len(boxes) > 4
-    if too_many:
-        raise Refused(Refusal.SEVERAL)
     if gold.several:
+        if any("\\boxed" in box for box in boxes):
+            raise Refused(Refusal.SEVERAL)
         return read_answer(", ".join(boxes), gold, locale)
+    if len(boxes) > 4:
+        raise Refused(Refusal.SEVERAL)
     answers = [read_answer(box, gold, locale) for box in boxes]
     if any(answer.refusal or answer.verdict is False for answer in answers):
         raise Refused(Refusal.SEVERAL)
     if all(answer.verdict for answer in answers):
         return Answer(verdict=True)
     sides = tuple(side for answer in answers for side in answer.sides)
-    return Answer(sides, tuple(side for answer in answers for side in answer.rounded))
+    rounded = tuple(side for answer in answers for side in answer.rounded)
+    return Answer(sides, rounded)
 
 
 def settle(gold: Gold, answer: Answer, precision: int = PRECISION) -> bool | None:
@@ -277,8 +272,10 @@ def settle(gold: Gold, answer: Answer, precision: int = PRECISION) -> bool | Non
         return False
     if answer.verdict is not None or gold.value is None or answer.rounded or answer.pairs:
         return answer.verdict
-    values = [read_value(side) for side in answer.sides]
-    equal = [gold.value.equals(value, precision) for value in values if value is not None]
+    equal = []
+    for side in answer.sides:
+        value = read_value(side)
+        equal.append(None if value is None else gold.value.equals(value, precision))
     if False in equal:
         return False
-    return None if None in equal or None in values else True
+    return None if None in equal else True

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Collection
 from fractions import Fraction
 
 from r1_recipes.verification.expression import Answer, Refused, in_digits, read_expression
 from r1_recipes.verification.gold import Gold, squeezed
-from r1_recipes.verification.lexicon import Refusal, agrees, denies, refusals, says, takes_back
+from r1_recipes.verification.lexicon import DENIES, TAKES_BACK, Refusal, agrees, refusals, says
 from r1_recipes.verification.moments import moment, same_moment
 from r1_recipes.verification.number_words import in_symbols, spelled_numbers
 from r1_recipes.verification.spelling import clean
@@ -27,10 +28,10 @@ from r1_recipes.verification.units import (
 )
 from r1_recipes.verification.words import TELLING, is_expression
 
-_OR = frozenset(("or", "oder", "或"))
+_OR = {"or", "oder", "或"}
 _ALTERNATIVES = re.compile(r"\s*,?\s*\b(?:or|oder|ou)\b\s*|或")
 _BESIDE = re.compile(
-    r"(.*[\d)}%])\s+\((?:(?:or|=|i\.e\.|that is|about|\\approx)\s*)?([^()]*\d[^()]*)\)", re.DOTALL
+    r"(?s)(.*[\d)}%])\s+\((?:(?:or|=|i\.e\.|that is|about|\\approx)\s*)?([^()]*\d[^()]*)\)"
 )
 # A star that does not end an emphasis, and an HTML entity.
 _LEFT_OVER = re.compile(r"\A[^*]*[\w)}\]]\s*\*+\s*\Z|&\w+;")
@@ -52,11 +53,11 @@ _WAYS = re.compile(
     r"[东南西北左右](?=\d|面|方|边|走|移)|盈利|亏损|上升|下降|增加|减少|前进|后退)"
 )
 _SAID_AT = re.compile(
-    r"(?:(?:so|thus|hence|therefore),?\s+)?(?:it|that|this|(?:the|my|our|his|her|"
+    r"(?i)(?:(?:so|thus|hence|therefore),?\s+)?(?:it|that|this|(?:the|my|our|his|her|"
     r"their)\s+(?:[a-z]+\s+){1,2}|today)\s*"
-    r"(?:(?:will|would|is|was|'s|falls|starts|begins|ends|arrives|leaves|be|finished|held|due)\s+)+(?:(?:at|"
-    r"on)\s+)?(?=\S)",
-    re.IGNORECASE,
+    r"(?:(?:will|would|is|was|'s|falls|starts|begins|ends|arrives|leaves|be|finished|held|"
+    r"due)\s+)+(?:(?:at|"
+    r"on)\s+)?(?=\S)"
 )
 _ANOTHER_DAY = re.compile(
     r"(?i)\b(?:after|before|next|previous|following|preceding|prior|last|eve|tomorrow|yesterday)\b"
@@ -66,38 +67,43 @@ _CIRCLED = re.compile(r"(.*?[是为:：]\s*)?([①-⑳][①-⑳、,，和\s]*)")
 
 def read_words(text: str, cleaned: str, gold: Gold) -> Answer:
     """Read an answer that is not a choice, from its original and its cleaned text."""
-    _check_directions(text, gold)
-    _check_labels(cleaned, gold)
-    _check_sum_of_units(text)
+    if _has_other_words(text, cleaned, gold) or _is_sum_of_units(text):
+        raise Refused(Refusal.DIFFERENT)
     _check_spelled_numbers(cleaned, gold)
-    _check_units(text, cleaned, gold)
-    _check_amounts(text, gold)
-    _check_remains(text, gold)
+    if _has_other_units(text, cleaned, gold) or _has_other_form(text, gold):
+        raise Refused(Refusal.DIFFERENT)
     decided = _same_text(cleaned, gold) or _circled(cleaned, gold) or _date_or_time(cleaned, gold)
     if decided:
         return decided
-    if gold.words is not None and (verdict := agrees(cleaned, gold.words)) is not None:
-        return Answer(verdict=verdict)
-    if gold.words is None and not re.search(r"\d", cleaned):
+    if gold.words is None:
+        return _read_mathematics(text, cleaned, gold)
+    verdict = agrees(cleaned, gold.words)
+    if verdict is None:
+        _check_words(cleaned, gold)
+        verdict = not gold.only_text and says(cleaned, gold.words)
+    return Answer(verdict=verdict)
+
+
+def _read_mathematics(text: str, cleaned: str, gold: Gold) -> Answer:
+    if not re.search(r"\d", cleaned):
         cleaned = in_symbols(cleaned)
     decided = _same_text(cleaned, gold) or _alternatives(cleaned, gold)
     if decided:
         return decided
     _check_words(cleaned, gold)
-    if gold.words is not None:
-        return Answer(verdict=not gold.only_text and says(cleaned, gold.words))
     if moment(cleaned) is not None and ":" in cleaned and ":" not in gold.raw:
         raise Refused(Refusal.DIFFERENT)  # math-verify would read 9:30 as 9/30
-    if gold.value is None and (expression := _said_to_be(cleaned, gold)):
+    expression = None if gold.value is not None else _said_to_be(cleaned, gold)
+    if expression:
         return read_expression(expression, expression, gold)
     return read_expression(text, cleaned, gold)
 
 
 _SAID_TO_BE = re.compile(
-    r"([^\d=<>]*?)"
-    r"(?:\b(?:is|are|equals|est|ist|es|é|è|(?:holds|true|valid|defined)\s+(?:for|when)(?:\s+all)?)\b"
-    r"(?:\s+equal\s+to\b)?|[为是：:])\s*([^:：为是]*?)[\s.。]*",
-    re.DOTALL,
+    r"(?s)([^\d=<>]*?)"
+    r"(?:\b(?:is|are|equals|est|ist|es|é|è|(?:holds|true|valid|defined)\s+(?:for|"
+    r"when)(?:\s+all)?)\b"
+    r"(?:\s+equal\s+to\b)?|[为是：:])\s*([^:：为是]*?)[\s.。]*"
 )
 
 
@@ -106,11 +112,15 @@ def _said_to_be(cleaned: str, gold: Gold) -> str | None:
     The subject may be anything without a number and without words against the value.
     """
     found = _SAID_TO_BE.fullmatch(cleaned)
-    subject, value = found.groups() if found else ("", "")
-    names = re.search(r"[^\W\d_]{2}", subject) and not _OPENS.search(subject)
+    if found is None:
+        return None
+    subject, value = found.groups()
+    if _OPENS.search(subject) or not re.search(r"[^\W\d_]{2}", subject):
+        return None
+    if TAKES_BACK.search(subject) or refusals(subject).keys() - gold.excused:
+        return None
     tells = gold.variables or TELLING.search(value)
-    against = takes_back(subject) or set(refusals(subject)) - gold.excused
-    return value if names and tells and not against and is_expression(value) else None
+    return value if tells and is_expression(value) else None
 
 
 # These words start a condition, or join several things.
@@ -119,42 +129,42 @@ _OPENS = re.compile(
 )
 
 
-def _check_directions(text: str, gold: Gold) -> None:
-    """Refuse 5 km south if the reference answer is 5 km north."""
-    if not gold.left_out:
-        return
-    wanted, given = ways_of(gold.raw), ways_of(text)
-    if wanted and given and wanted != given:
-        raise Refused(Refusal.DIFFERENT)
-
-
-def _check_labels(cleaned: str, gold: Gold) -> None:
-    """Refuse words before or behind the number that differ from those of the reference answer:
-    "decreases by 5" for "increases by 5", 5 psi for 5 torr.
+def _has_other_words(text: str, cleaned: str, gold: Gold) -> bool:
+    """Return whether the words beside the number differ from those of the reference answer: 5 km
+    south for 5 km north, "decreases by 5" for "increases by 5", 5 psi for 5 torr.
     """
     if not gold.left_out:
-        return
+        return False
     if _ORDINAL.search(cleaned) and not _ORDINAL.search(gold.raw):
-        raise Refused(Refusal.DIFFERENT)  # the 7th day does not answer 7 days
+        return True  # the 7th day does not answer 7 days
     dozen = _MULTIPLIES.match(gold.left_out)
     if dozen and dozen[0] not in cleaned.casefold():
-        raise Refused(Refusal.DIFFERENT)
-    rates = set(_RATE.findall(gold.raw.casefold())), set(_RATE.findall(cleaned.casefold()))
-    if all(rates) and rates[0] != rates[1]:
-        raise Refused(Refusal.DIFFERENT)  # per month for per annum, falls by for falls to
-    if _labels_of_reference(gold.raw)[1] and not gold.units and units_of(cleaned):
-        raise Refused(Refusal.DIFFERENT)  # 5 km/h for 5 workers
-    for wanted, given in zip(_labels_of_reference(gold.raw), _labels(cleaned), strict=True):
+        return True
+    rates = set(_RATE.findall(gold.raw.casefold()))
+    other_rates = set(_RATE.findall(cleaned.casefold()))
+    # Per month for per annum, falls by for falls to.
+    if _differ(ways_of(gold.raw), ways_of(text)) or _differ(rates, other_rates):
+        return True
+    labels = _labels_of_reference(gold.raw)
+    if labels[1] and not gold.units and units_of(cleaned):
+        return True  # 5 km/h for 5 workers
+    for wanted, given in zip(labels, _labels(cleaned), strict=True):
         if wanted and given and not (_are_among(wanted, given) or _are_among(given, wanted)):
-            raise Refused(Refusal.DIFFERENT)
+            return True
+    return False
+
+
+def _differ(wanted: Collection[str], given: Collection[str]) -> bool:
+    return bool(wanted and given and wanted != given)
 
 
 def _are_among(some: set[str], all_of_them: set[str]) -> bool:
     """Return whether each word is one of the others. A Chinese word may also be the end of one."""
-    return all(
-        any(word == other or (not word.isascii() and other.endswith(word)) for other in all_of_them)
-        for word in some
-    )
+    for word in some:
+        is_end = not word.isascii() and any(other.endswith(word) for other in all_of_them)
+        if word not in all_of_them and not is_end:
+            return False
+    return True
 
 
 _RATE = re.compile(
@@ -164,7 +174,7 @@ _RATE = re.compile(
 _ORDINAL = re.compile(r"\d\s*(?:st|nd|rd|th)\b|第\s*\d|\d\.\s*[A-Z][a-z]")
 _MULTIPLIES = re.compile("dozen|gross|score|hundred|thousand")
 # The words before the mathematics, the mathematics, and the words behind it.
-_BETWEEN_WORDS = re.compile(r"([^\d\\(\[{]*)((?:.*[\d})\]])?\s*(?:\\?%)?)([^\d})\]]*)", re.DOTALL)
+_BETWEEN_WORDS = re.compile(r"(?s)([^\d\\(\[{]*)((?:.*[\d})\]])?\s*(?:\\?%)?)([^\d})\]]*)")
 _NO_LABEL_TEXT = """
 a an the in of to is are was were be by for on at and so thus hence therefore answer final result it
 there that this which i we he she they has have had get gets exactly approximately about around
@@ -185,7 +195,7 @@ def _labels(text: str) -> tuple[set[str], set[str]]:
     return _stems(_NAMES.findall(before)), _stems(_NAMES.findall(behind)[:3])
 
 
-_NAMES = re.compile(r"[a-zà-ÿ]{2,}|[\u4e00-\u9fff]+", re.IGNORECASE)
+_NAMES = re.compile(r"(?i)[a-zà-ÿ]{2,}|[\u4e00-\u9fff]+")
 
 
 @functools.lru_cache(4096)
@@ -202,24 +212,26 @@ def _stems(words: list[str]) -> set[str]:
     return stems
 
 
-def _check_sum_of_units(text: str) -> None:
-    """Refuse 5 km + 3 m, which would be 8 without its units."""
-    units = re.findall(STYLED_UNIT, text)
-    if len(set(units)) > 1 and re.search(r"\}\s*(?:[-+*]|\\(?:times|cdot))\s*\d", text):
-        raise Refused(Refusal.DIFFERENT)
+def _is_sum_of_units(text: str) -> bool:
+    """Return whether a text is like 5 km + 3 m, which would be 8 without its units."""
+    units = set(re.findall(STYLED_UNIT, text))
+    plus = re.search(r"\}\s*(?:[-+*]|\\(?:times|cdot))\s*\d", text)
+    return len(units) > 1 and plus is not None
 
 
 _TO_AN_INTEGER = re.compile(
-    r"\b(?:rounded|truncated|taken)\s+to\s+(?:the\s+|an?\s+)?(?:nearest\s+|next\s+)?(?:integer|whole)"
+    r"\b(?:rounded|truncated|taken)\s+to\s+(?:the\s+|an?\s+)?(?:nearest\s+|next\s+)?(?:integer|"
+    r"whole)"
 )
 
 
 def _check_spelled_numbers(cleaned: str, gold: Gold) -> None:
     """Refuse a spelled number that differs from the reference answer: "thirteen, so 72"."""
-    spelled = spelled_numbers(cleaned) if gold.value is not None else set()
-    if gold.value is not None and spelled and spelled != {gold.value.number}:
+    if gold.value is None:
+        return
+    if spelled_numbers(cleaned).difference([gold.value.number]):
         raise Refused(Refusal.SEVERAL)
-    if gold.value and gold.value.number % 1 and _TO_AN_INTEGER.search(cleaned):
+    if gold.value.number % 1 and _TO_AN_INTEGER.search(cleaned):
         raise Refused(Refusal.CHANGED)
 
 
@@ -230,45 +242,44 @@ _AMOUNT = re.compile(r"(?<!\d)(\d+(?:\.\d+)?)\s*([A-Za-z]+|\^?\s*\{?\s*\\circ|['
 def _amounts(text: str) -> dict[object, Fraction]:
     """Return the numbers of a text by unit: 1 h 45 min."""
     plain = re.sub(rf"{STYLE}\s*\{{([^{{}}]*)\}}", r" \1 ", text.replace("°", r"\circ "))
-    found = _AMOUNT.findall(plain)
-    return {
-        units_of(f"1 {unit}") or re.sub(r"\W", "", unit) or unit: Fraction(n) for n, unit in found
-    }
+    amounts: dict[object, Fraction] = {}
+    for number, unit in _AMOUNT.findall(plain):
+        name = units_of(f"1 {unit}") or re.sub(r"\W", "", unit) or unit
+        amounts[name] = Fraction(number)
+    return amounts
 
 
-def _check_amounts(text: str, gold: Gold) -> None:
-    """Refuse 45 h 1 min for 1 h 45 min."""
-    wanted = _amounts(gold.raw)
-    given = _amounts(text) if len(wanted) > 1 else {}
-    if wanted.keys() == given.keys() and wanted != given:
-        raise Refused(Refusal.DIFFERENT)
-
-
-def _check_units(text: str, cleaned: str, gold: Gold) -> None:
-    """Refuse a different unit and a different thing: 72 m for 72 km, 72 weekends."""
-    if "‰" in gold.raw and "%" in text:
-        raise Refused(Refusal.DIFFERENT)
-    if "%" in gold.raw and "%" not in cleaned and (units_of(text) or _labels(cleaned)[1]):
-        raise Refused(Refusal.DIFFERENT)  # 10 ohms and 10 people do not answer 10 %
-    if not gold.units:
-        return
-    units = units_of(text)
-    another = not same_units(gold.units, units) if units else _is_another_thing(cleaned, gold)
-    if another or changes_unit(cleaned, gold.raw):
-        raise Refused(Refusal.DIFFERENT)
-
-
-def _is_another_thing(cleaned: str, gold: Gold) -> bool:
-    return names_another(cleaned, gold.raw) or moment(cleaned) is not None
-
-
-def _check_remains(text: str, gold: Gold) -> None:
-    """Refuse a ratio of three numbers if the reference answer has no ratio, and signs at
-    the end.
+def _has_other_units(text: str, cleaned: str, gold: Gold) -> bool:
+    """Return whether an answer has a different unit or is a different thing: 72 m for 72 km, 72
+    weekends.
     """
-    triple = re.search(r"\d\s*:\s*\d+\s*:", text)
-    if (triple and not re.search(r":|\bto\b", gold.raw)) or _LEFT_OVER.search(text):
-        raise Refused(Refusal.DIFFERENT)
+    if "‰" in gold.raw and "%" in text:
+        return True
+    if "%" in gold.raw and "%" not in cleaned and (units_of(text) or _labels(cleaned)[1]):
+        return True  # 10 ohms and 10 people do not answer 10 %
+    if not gold.units:
+        return False
+    units = units_of(text)
+    if units and not same_units(gold.units, units):
+        return True
+    if not units and (names_another(cleaned, gold.raw) or moment(cleaned) is not None):
+        return True
+    return changes_unit(cleaned, gold.raw)
+
+
+def _has_other_form(text: str, gold: Gold) -> bool:
+    """Return whether an answer is 45 h 1 min for 1 h 45 min, a ratio of three numbers where the
+    reference answer has no ratio, or has signs at its end.
+    """
+    if _LEFT_OVER.search(text):
+        return True
+    if re.search(r"\d\s*:\s*\d+\s*:", text) and not re.search(r":|\bto\b", gold.raw):
+        return True
+    wanted = _amounts(gold.raw)
+    if len(wanted) < 2:
+        return False
+    given = _amounts(text)
+    return wanted.keys() == given.keys() and wanted != given
 
 
 def _same_text(cleaned: str, gold: Gold) -> Answer | None:
@@ -281,18 +292,21 @@ def _circled(cleaned: str, gold: Gold) -> Answer | None:
     if circled is None or not re.fullmatch("[①-⑳]+", gold.plain) or refusals(circled[1] or ""):
         return None
     named = re.findall("[①-⑳]", circled[2])
-    in_order = list(gold.plain) != sorted(gold.plain)  # 将步骤排列: ②③①
-    return Answer(verdict=(named if in_order else sorted(set(named))) == list(gold.plain))
+    if list(gold.plain) == sorted(gold.plain):  # an order counts: 将步骤排列 ②③①
+        named = sorted(set(named))
+    return Answer(verdict=named == list(gold.plain))
 
 
 def _date_or_time(cleaned: str, gold: Gold) -> Answer | None:
     """Read ``It starts at 8:30`` if the reference answer is a date or a time."""
     if gold.moment is None:
         return None
-    when, introduced = moment(cleaned), _SAID_AT.match(cleaned)
-    another = introduced and (refusals(introduced[0]) or _ANOTHER_DAY.search(introduced[0]))
-    if when is None and introduced and not another:
-        when = moment(cleaned[introduced.end() :])
+    when = moment(cleaned)
+    introduced = _SAID_AT.match(cleaned)
+    if when is None and introduced:
+        opening = introduced[0]
+        another = refusals(opening) or _ANOTHER_DAY.search(opening)
+        when = None if another else moment(cleaned.removeprefix(opening))
     return Answer(verdict=same_moment(gold.moment, when))
 
 
@@ -304,12 +318,14 @@ def _check_words(cleaned: str, gold: Gold) -> None:
 
     The subject of "the number of roots is 72" is not checked for words that change the value.
     """
-    *_, link = [None, *_IS.finditer(cleaned)]
-    subject, predicate = ("", cleaned)
-    if link is not None:
-        subject, predicate = cleaned[: link.start()], cleaned[link.end() :]
+    links = list(_IS.finditer(cleaned))
+    subject = ""
+    predicate = cleaned
+    if links:
+        subject = cleaned[: links[-1].start()]
+        predicate = cleaned[links[-1].end() :]
     tells = TELLING.search(predicate)
-    against = takes_back(subject) or (not in_digits(gold) and denies(subject))
+    against = TAKES_BACK.search(subject) or (not in_digits(gold) and DENIES.search(subject))
     if against and tells and gold.words is None:
         raise Refused(Refusal.HEDGE)
     read = predicate if tells and not re.search(r"\d", subject) else cleaned
@@ -329,22 +345,24 @@ def _alternatives(cleaned: str, gold: Gold) -> Answer | None:
     r"""Read an answer that states its value twice: ``\frac34 or 0.75``, ``0.5 (50%)``. Each value
     must equal the reference answer. Return ``None`` for any other text.
     """
-    if gold.words is not None or (gold.several and '"answer"' not in cleaned):
+    is_json = '"answer"' in cleaned  # JSON behind a text
+    if gold.several and not is_json:
         return None
-    beside = _BESIDE.fullmatch(cleaned) if gold.value is not None else None
-    values = [beside[1], beside[2]] if beside else _ALTERNATIVES.split(cleaned)
-    values = (
-        re.split(r"[\s,\"]*\banswer\"\s*:", cleaned) if '"answer"' in cleaned else values
-    )  # JSON behind a text
-    if not 1 < len(values) < 4 or not all(
-        re.search(r"\d|\\[A-Za-z]", value) and is_expression(value) for value in values
-    ):
+    beside = None if gold.value is None else _BESIDE.fullmatch(cleaned)
+    if is_json:
+        values = re.split(r"[\s,\"]*\banswer\"\s*:", cleaned)
+    elif beside:
+        values = [beside[1], beside[2]]
+    else:
+        values = _ALTERNATIVES.split(cleaned)
+    if not 1 < len(values) < 4:
+        return None
+    if not all(TELLING.search(value) and is_expression(value) for value in values):
         return None
     values = [clean(value) for value in values]
-    answers = [
-        read_expression(value, value, gold) if value else Answer(refusal=Refusal.HEDGE)
-        for value in values
-    ]
-    if any(answer.refusal or answer.verdict is False or answer.pairs for answer in answers):
+    answers = [read_expression(value, value, gold) for value in values if value]
+    failed = any(answer.refusal or answer.verdict is False or answer.pairs for answer in answers)
+    if failed or not all(values):
         return Answer(refusal=Refusal.HEDGE)
-    return Answer(tuple(side for answer in answers for side in answer.sides), refusal=Refusal.HEDGE)
+    sides = [side for answer in answers for side in answer.sides]
+    return Answer(tuple(sides), refusal=Refusal.HEDGE)

@@ -31,46 +31,39 @@ from r1_recipes.verification.expression import Answer
 MEMORY_BYTES = 2 << 30  # address space of a worker (Linux); usual work needs a tenth of it
 # A worker ends after so many tasks, because the tables of the parser and of SymPy keep growing.
 RETIRE_TASKS = 20_000
-RETIRE_BYTES = (
-    400 << 20
-)  # a worker ends when its memory has exceeded this, because Python rarely returns memory
+# A worker ends when its memory has exceeded this, because Python rarely returns memory.
+RETIRE_BYTES = 400 << 20
 _PARENT_CHECK_SECONDS = 2.0
 
 # One expression of each common type. Parsing it fills the parser's tables, so that the first answer
 # of this type is as fast as the next.
 WARMING = (
-    *(
-        r"\frac{1}{2}",
-        r"-\frac{3\pi}{4}",
-        r"3\sqrt{13}",
-        "x^{2}+2x+1",
-        "(x+1)(x-2)",
-        "y=2x+3",
-        r"x=\frac{1}{2}",
-        r"2+3i",
-        r"90^\circ",
-    ),
-    *(
-        "(1,2)",
-        "[1,2]",
-        r"(-\infty,2)\cup[3,\infty)",
-        r"\{1,2,3\}",
-        "1,2",
-        r"1\le x<5",
-        "x>3",
-        r"\begin{pmatrix}1&2\\3&4\end{pmatrix}",
-    ),
-    *(
-        r"\sin(x)",
-        r"\log_2(3)",
-        r"|x-1|",
-        r"\binom{5}{2}",
-        "25_8",
-        "a^{n+1}",
-        r"(1,\frac{\pi}{2},-3)",
-        r"5\%",
-        "x = 1, x = -2",
-    ),
+    r"\frac{1}{2}",
+    r"-\frac{3\pi}{4}",
+    r"3\sqrt{13}",
+    "x^{2}+2x+1",
+    "(x+1)(x-2)",
+    "y=2x+3",
+    r"x=\frac{1}{2}",
+    r"2+3i",
+    r"90^\circ",
+    "(1,2)",
+    "[1,2]",
+    r"(-\infty,2)\cup[3,\infty)",
+    r"\{1,2,3\}",
+    "1,2",
+    r"1\le x<5",
+    "x>3",
+    r"\begin{pmatrix}1&2\\3&4\end{pmatrix}",
+    r"\sin(x)",
+    r"\log_2(3)",
+    r"|x-1|",
+    r"\binom{5}{2}",
+    "25_8",
+    "a^{n+1}",
+    r"(1,\frac{\pi}{2},-3)",
+    r"5\%",
+    "x = 1, x = -2",
 )
 
 
@@ -108,9 +101,8 @@ def fork_server(control_fd: int, parent: int) -> None:
     group, and the trainer decides what to do.
     """
     logging.disable(logging.CRITICAL)
-    signal.signal(
-        signal.SIGCHLD, signal.SIG_IGN
-    )  # Let the kernel reap dead workers, so that none becomes a zombie.
+    # Let the kernel reap dead workers, so that none becomes a zombie.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     control = Connection(control_fd)
     problem = None
     try:
@@ -151,9 +143,8 @@ def _work(control: Connection, connection: Connection) -> NoReturn:
             hard = resource.getrlimit(resource.RLIMIT_AS)[1]
             limit = MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(MEMORY_BYTES, hard)
             resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
-            with contextlib.suppress(
-                OSError
-            ):  # If memory runs out, the kernel kills a worker before the trainer.
+            # If memory runs out, the kernel kills a worker before the trainer.
+            with contextlib.suppress(OSError):
                 Path("/proc/self/oom_score_adj").write_text("1000")
         _serve(connection)
     finally:
@@ -174,10 +165,8 @@ def _serve(connection: Connection) -> None:
             verdict = f"{type(error).__name__}: {error}"
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
-        retires = (
-            done >= RETIRE_TASKS
-            or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * peak_unit > RETIRE_BYTES
-        )
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * peak_unit
+        retires = done >= RETIRE_TASKS or peak > RETIRE_BYTES
         connection.send_bytes(json.dumps([verdict, retires]).encode())
         if retires:
             return
