@@ -222,8 +222,8 @@ def older_defaults(
         current = _TABLES["today"][method].items()
         today = ", ".join(f"{key} {value}" for key, value in current if key not in keys)
         file.warn(
-            f"read with the current defaults ({today}, …). To use the defaults of its time, remove "
-            f"{ours}"
+            f"read with the current defaults ({today}, …). To use the defaults of its time, "
+            f"remove {ours}"
         )
         return {}
     if "beta" in values and keys.isdisjoint(("reward_funcs", "num_generations")):

@@ -82,25 +82,21 @@ def check(
         with report.refusals("contract.environment", essential=True):
             backend.run([request], lambda _, episodes, error: made.extend(episodes), [(0.0, 1)])
         which = f"; {name}" if name else ""
-        request = scripted.requests[0]
+        request, episode = scripted.requests[0], made[-1]
         prompt = written_prompt(tokenizer, request)
         report.show("contract", f"A prompt with its tools, as the model reads it{which}:", prompt)
-        _show_episode(report, request, made[-1], which)
-
-
-def _show_episode(report: Report, request: Request, episode: Completion, which: str) -> None:
-    title = f"An episode without a model, which calls each tool once{which}"
-    if episode.reward is not None:
-        title += f"; reward {episode.reward:g}"
-    turns = episode.turns or ()
-    report.show("contract", f"{title}:", transcript(turns))
-    results = [turn for turn in turns if turn["role"] == "tool"]
-    failed = [turn["name"] for turn in results if str(turn["content"]).startswith("{'error'")]
-    level = OK
-    shown = ", ".join(tool.__name__ for tool in request.tools)
-    message = f"the prompt shows {shown}, and a call of each works{which}"
-    if failed:
-        level = WARNING
-        message = f"{', '.join(failed)} returned an error for example arguments{which}. "
-        message += "Fix: read the error in the episode above"
-    report.add(level, "contract.tools", message)
+        title = f"An episode without a model, which calls each tool once{which}"
+        if episode.reward is not None:
+            title += f"; reward {episode.reward:g}"
+        turns = episode.turns or ()
+        report.show("contract", f"{title}:", transcript(turns))
+        results = [turn for turn in turns if turn["role"] == "tool"]
+        failed = [turn["name"] for turn in results if str(turn["content"]).startswith("{'error'")]
+        level = OK
+        shown = ", ".join(tool.__name__ for tool in request.tools)
+        message = f"the prompt shows {shown}, and a call of each works{which}"
+        if failed:
+            level = WARNING
+            message = f"{', '.join(failed)} returned an error for example arguments{which}. "
+            message += "Fix: read the error in the episode above"
+        report.add(level, "contract.tools", message)

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame, Series
     from transformers import PreTrainedTokenizerBase
 
+Row = dict[str, Any]
+Case = tuple[Row, dict[str, str]]  # A row, and the completions written for it.
 _TAG = re.compile(r"<([A-Za-z_]\w*)>")
 _SAMPLE = 32
 _KINDS = ("right", "wrong", "shapeless")
@@ -58,7 +60,7 @@ class Rewards:
         self,
         report: Report,
         code: str,
-        rows: Sequence[dict[str, Any]],
+        rows: Sequence[Row],
         texts: Mapping[str, Sequence[str]],
         tokens: list[int] | None = None,
     ) -> dict[str, DataFrame]:
@@ -83,8 +85,7 @@ class Rewards:
         As in TRL, a missing score adds nothing.
         """
         factors = [self.weights.get(name, 1.0) for name in scores.columns]
-        weighted = scores * factors
-        return weighted.sum(axis=1, min_count=1)
+        return (scores * factors).sum(axis=1, min_count=1)
 
 
 def check_prompt(report: Report, recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> None:
@@ -118,7 +119,11 @@ def check_prompt(report: Report, recipe: Recipe, fmt: ResponseFormat, rows: Data
             f"needs {_names(lacking)} ({len(conflicts)} of {len(sample)} sampled rows). "
             f"Fix: {fitting_format(requested, fmt)}, or remove system_prompt"
         )
-        level = _conflict_level(fmt, sft, len(conflicts) / len(sample))
+        # A GRPO format without tags searches the whole completion, so answers in another format
+        # may score too.
+        tagged = fmt.reasoning_tags or fmt.answer_tags or fmt.delimited
+        share = len(conflicts) / len(sample)
+        level = graded(share, error_at=0.5) if sft or tagged else WARNING
     elif unrequested and sft:
         marks = _names(unrequested)
         message = f"the targets have {marks}, for which the prompt does not ask; SFT teaches it"
@@ -141,15 +146,6 @@ def _in_all(group: Sequence[str], texts: Sequence[str]) -> bool:
 
 def _names(groups: Sequence[Sequence[str]]) -> str:
     return " and ".join(group[0] for group in groups)
-
-
-def _conflict_level(fmt: ResponseFormat, sft: bool, share: float) -> str:
-    tagged = fmt.reasoning_tags or fmt.answer_tags or fmt.delimited
-    if sft or tagged:
-        return graded(share, error_at=0.5)
-    # A GRPO format without tags searches the whole completion, so answers in another format may
-    # score too.
-    return WARNING
 
 
 def _requested_marks(prompt: list[dict[str, str]], text: str) -> list[str]:
@@ -210,9 +206,9 @@ def check_rewards(report: Report, fmt: ResponseFormat, rewards: Rewards, rows: D
 def _written_cases(
     report: Report,
     fmt: ResponseFormat,
-    sample: Sequence[dict[str, Any]],
+    sample: Sequence[Row],
     judged: bool,
-) -> list[tuple[dict, dict]]:
+) -> list[Case]:
     """Return the rows with a reference answer, each with three completions.
 
     These are a correct answer, a wrong answer, and text without the format.
@@ -268,7 +264,7 @@ def _check_reward(
     name: str,
     reward: Callable,
     scores: DataFrame,
-    cases: Sequence[tuple[dict, dict]],
+    cases: Sequence[Case],
 ) -> None:
     scored = scores[scores.right.notna()]
     if scored.empty:
@@ -279,42 +275,35 @@ def _check_reward(
         level = OK if isinstance(reward, RoutedReward) else WARNING
         report.add(level, "contract.unjudged", message)
         return
-    full = declared(reward, "full_marks")
+    full, count = declared(reward, "full_marks"), len(scored)
     below = [] if full is None else scored.index[scored.right < full - 1e-6]
-    if not len(below):
-        _check_order(report, name, reward, scored)
+    if len(below):
+        row, texts = cases[below[0]]
+        solution, completion = clip(str(row["solution"]), 80), clip(texts["right"], 160)
+        message = (
+            f"{name} gives a correct answer in the response format {scored.right[below[0]]:g} "
+            f"instead of {full:g} ({len(below)} of {count} sampled rows; reference answer "
+            f"{solution!r}, completion {completion!r}). Fix: check the column that the mapper "
+            f"reads, and response_format"
+        )
+        report.add(graded(len(below) / count, error_at=0.5), "contract.right", message)
         return
-    row, texts = cases[below[0]]
-    solution, completion = clip(str(row["solution"]), 80), clip(texts["right"], 160)
-    message = (
-        f"{name} gives a correct answer in the response format {scored.right[below[0]]:g} instead "
-        f"of {full:g} ({len(below)} of {len(scored)} sampled rows; reference answer {solution!r}, "
-        f"completion {completion!r}). Fix: check the column that the mapper reads, and "
-        f"response_format"
-    )
-    report.add(graded(len(below) / len(scored), error_at=0.5), "contract.right", message)
-
-
-def _check_order(report: Report, name: str, reward: Callable, scored: DataFrame) -> None:
-    """Check that a correct answer scores highest."""
-    known = declared(reward, "full_marks") is not None
     judges = declared(reward, "judges")
     what, others = "a wrong answer", scored.wrong
     if judges == "shape":
         what, others = "a text without the format", scored.shapeless
-    too_high = others > scored.right
-    if known:  # A user's reward may give some answers the same score.
-        too_high = others >= scored.right
+    # A user's reward may give some answers the same score.
+    too_high = (others > scored.right if full is None else others >= scored.right).sum()
     # Such a reward may score correct and wrong answers the same.
     ignores_answer = judges == "style" or declared(reward, "ranks_group")
-    if too_high.any() and not ignores_answer:
+    if too_high and not ignores_answer:
         message = (
-            f"{name} gives {what} the same score as a correct answer, or more, on "
-            f"{too_high.sum()} of {len(scored)} sampled rows. Fix: check the reference answers and "
-            f"the parameters of the reward"
+            f"{name} gives {what} the same score as a correct answer, or more, on {too_high} of "
+            f"{count} sampled rows. Fix: check the reference answers and the parameters of the "
+            f"reward"
         )
-        report.add(ERROR if known else WARNING, "contract.wrong", message)
-    elif not known and scored.mean().nunique() == 1:
+        report.add(WARNING if full is None else ERROR, "contract.wrong", message)
+    elif full is None and scored.mean().nunique() == 1:
         message = (
             f"{name} gives a correct answer, a wrong answer and text without the format the same "
             f"score ({scored.right.mean():.3g}). If it always does, groups have no spread"

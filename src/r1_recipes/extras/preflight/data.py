@@ -112,37 +112,49 @@ def check_lengths(
     window: int | None,
 ) -> None:
     """Compare the lengths of rows with the model's window, and show three prompts."""
-    training = recipe.training
+    training, grpo = recipe.training, recipe.method == "grpo"
     rendered = partial(tokenizer.apply_chat_template, tokenize=False)
     with report.refusals("contract.template", essential=True):
         for index in evenly_spaced(len(rows), 3):
             prompt = rendered(rows[index]["prompt"], add_generation_prompt=True)
             report.show("data", f"Prompt of row {index}, as the model reads it:", prompt)
-        lengths = _measured(recipe.method, rows, tokenizer, rendered)
+        lengths = _measured(grpo, rows, tokenizer, rendered)
+    count, longest = len(lengths), lengths.max()
     message = (
-        f"a row has {lengths.median():.0f} tokens (median), the longest {lengths.max()}; the "
-        f"model's window is {window or 'not known'}"
+        f"a row has {lengths.median():.0f} tokens (median), the longest {longest}; the model's "
+        f"window is {window or 'not known'}"
     )
-    limit = window or sys.maxsize
-    if recipe.method == "grpo":
-        _check_window(report, message, lengths, limit, training.max_completion_length)
-        return
-    _check_window(report, message, lengths, limit, 0)
-    if training.max_length:
+    key, condition, room = "max_length", "", window or sys.maxsize
+    if grpo:
+        room -= training.max_completion_length
+        key = "max_prompt_tokens"
+        condition = f"with max_completion_length {training.max_completion_length} "
+    too_long = lengths.index[lengths > room]
+    level = OK
+    if len(too_long):
+        level = WARNING
+        message += (
+            f". {len(too_long)} of {count} measured rows {condition}may exceed the window "
+            f"(rows {join_names(too_long)}). Fix: {key}: {max(1, room)}"
+        )
+    if window and longest + grpo > window:  # A prompt needs room for a token of the completion.
+        level = ERROR
+    report.add(level, "data.window", message)
+    if not grpo and training.max_length:
         share = (lengths > training.max_length).mean()
         message = (
-            f"max_length {training.max_length} cuts {round(share * len(lengths))} of "
-            f"{len(lengths)} measured examples ({share:.0%})"
+            f"max_length {training.max_length} cuts {round(share * count)} of {count} measured "
+            f"examples ({share:.0%})"
         )
         if share:
             message += (
-                f", so the model does not learn to end them. Fix: max_length: {lengths.max()}, or "
-                f"drop long examples with max_solution_tokens"
+                f", so the model does not learn to end them. Fix: max_length: {longest}, or drop "
+                f"long examples with max_solution_tokens"
             )
         report.add(graded(share, error_at=0.5), "data.max_length", message)
 
 
-def _measured(method: str, rows: Dataset, tokenizer: Any, rendered: Callable) -> Series:
+def _measured(grpo: bool, rows: Dataset, tokenizer: Any, rendered: Callable) -> Series:
     """Return the tokens of a sample of prompts (GRPO) or examples (SFT), by row."""
     from pandas import Series
 
@@ -150,34 +162,13 @@ def _measured(method: str, rows: Dataset, tokenizer: Any, rendered: Callable) ->
     longest = sorted(range(len(rows)), key=lambda index: -sizes[index])
     picked = sorted({*evenly_spaced(len(rows), _MEASURED), *longest[:_LONGEST]})
     sample = rows.select(picked)
-    if method == "grpo":
+    if grpo:
         texts = [rendered(prompt, add_generation_prompt=True) for prompt in sample["prompt"]]
     else:
         examples = zip(sample["prompt"], sample["completion"], strict=True)
         texts = [rendered(prompt + completion) for prompt, completion in examples]
     tokens = tokenizer(texts, add_special_tokens=False)["input_ids"]
     return Series(list(map(len, tokens)), index=picked)
-
-
-def _check_window(
-    report: Report, message: str, lengths: Series, limit: int, completion: int
-) -> None:
-    """Compare lengths with the window. ``completion`` is max_completion_length, or 0 for SFT."""
-    too_long = lengths.index[lengths + completion > limit]
-    level = OK
-    if len(too_long):
-        level = WARNING
-        key, condition = "max_length", ""
-        if completion:
-            key = "max_prompt_tokens"
-            condition = f"with max_completion_length {completion} "
-        message += (
-            f". {len(too_long)} of {len(lengths)} measured rows {condition}may exceed the window "
-            f"(rows {join_names(too_long)}). Fix: {key}: {max(1, limit - completion)}"
-        )
-    if lengths.max() + min(completion, 1) > limit:
-        level = ERROR
-    report.add(level, "data.window", message)
 
 
 # A comma may be a decimal comma or separate a list. A point may be a decimal point or separate

@@ -12,7 +12,7 @@ from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.messages import clip
 from r1_recipes.completions.transformers import complete, load_model, sampling
 from r1_recipes.completions.types import Backend, Completion, Request, SamplingPlan, Sink
-from r1_recipes.extras.preflight.contract import Rewards
+from r1_recipes.extras.preflight.contract import Rewards, Row
 from r1_recipes.extras.preflight.findings import OK, WARNING, Report, evenly_spaced, graded
 from r1_recipes.models.agent import agent
 from r1_recipes.prompts.formats import ResponseFormat
@@ -29,7 +29,7 @@ _SATURATED = (
     (0, "all_zero", "start from SFT or easier problems, and read the completions"),
     (1, "all_one", "use harder problems (keep those that the model sometimes fails)"),
 )
-Sampled = tuple[dict[str, Any], Completion]  # A row, and a completion of it.
+Sampled = tuple[Row, Completion]  # A row, and a completion of it.
 
 
 def check(
@@ -104,7 +104,7 @@ def sample(
             request = Request(index, row["prompt"])
             backend.run([request], lambda _, completions, error: group.extend(completions), [plan])
             # The time limit cut this group, so its rewards would mislead.
-            if any(_ended_early(completion, limit) for completion in group):
+            if any(made.finish_reason == "length" and made.tokens < limit for made in group):
                 break
             sampled += [(row, completion) for completion in group]
             report.seconds.append(time.monotonic() - began)
@@ -115,10 +115,6 @@ def sample(
             f"({first_line(error)[:-1]}). To skip sampling, add --no_model"
         ) from error
     return sampled
-
-
-def _ended_early(completion: Completion, limit: int) -> bool:
-    return completion.finish_reason == "length" and completion.tokens < limit
 
 
 @dataclass(frozen=True)
