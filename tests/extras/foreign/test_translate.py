@@ -495,8 +495,8 @@ def test_lists_that_open_r1_never_read_are_ignored_and_alignment_handbook_s_are_
     theirs = {"dataset_name": "a", "dataset_configs": ["train"], "dataset_splits": ["train"]}
     assert translate(theirs, "f", warnings) == {"dataset_name": "a"}
     assert [warning.partition(": open-r1 ")[0] for warning in warnings] == [
-        "f: dataset_splits is ignored",
         "f: dataset_configs is ignored",
+        "f: dataset_splits is ignored",
     ]
     assert translate({"dataset_mixer": {"a": 1}, "dataset_configs": "all"}, "f", []) == {
         "dataset_name": "a",

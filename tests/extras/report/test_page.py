@@ -271,7 +271,7 @@ def test_every_string_that_is_asked_for_is_there_and_none_else() -> None:
         for kind in "fr"
         for code in [
             *re.findall(r'\bflag\(\s*"(\w+)"', source),
-            *(code for code, *_ in read._TRENDS),
+            *(code for code, *_ in (*read._TRENDS, *read._SHARES)),
         ]
     }
     asked |= {f"x:{code}" for code in re.findall(r'\.note\(\s*"(\w+)"', source)}

@@ -89,8 +89,9 @@ def read_score(reply: str) -> Opinion:
     verdict = _REASONED.split(reply)[-1].strip()
     if verdict.startswith("<think>"):  # The reasoning is not closed.
         return Opinion()
-    lines = [line.strip() for line in verdict.rsplit("\n", 9) if line.strip()]
-    match = _SCORE.fullmatch(lines[-1]) or _SCORE.fullmatch(" ".join(lines[-2:])) if lines else None
+    lines = [line.strip() for line in verdict.rsplit("\n", 9)]
+    *_, previous, last = ["", "", *filter(None, lines)]
+    match = _SCORE.fullmatch(last) or _SCORE.fullmatch(f"{previous} {last}")
     if not match:
         return Opinion()
     scale = match[2] or match[4]
@@ -112,26 +113,29 @@ def ask(
     """
     server = ChatServer(judge.removeprefix(SERVED), timeout=timeout)
     address = server.check()
-    keys = [
-        (address, judge, fill(prompt, row), rubric)
-        for row, rubric in zip(slots, rubrics, strict=False)
-    ]
+    keys = []
+    for row, rubric in zip(slots, rubrics, strict=False):
+        keys.append((address, judge, fill(prompt, row), rubric))
     new = [key for key in dict.fromkeys(keys) if key not in _cache]
-    replies = server.chat(
-        [[{"role": "user", "content": message}] for _, _, message, _ in new],
-        max_tokens=max_tokens,
-    )
-    received = {key: _opinion(reply, key[-1]) for key, reply in zip(new, replies, strict=True)}
+    conversations = [[{"role": "user", "content": message}] for _, _, message, _ in new]
+    replies = server.chat(conversations, max_tokens=max_tokens)
+    received = {}
+    for key, reply in zip(new, replies, strict=True):
+        received[key] = _opinion(reply, key[-1])
     opinions = [received.get(key) or _cache[key] for key in keys]
     if len(_cache) > _MAX_CACHED:
         _cache.clear()
-    _cache.update((key, opinion) for key, opinion in received.items() if opinion.score is not None)
+    for key, opinion in received.items():
+        if opinion.score is not None:
+            _cache[key] = opinion
     return opinions
 
 
 def _opinion(reply: Reply, rubric: Rubric) -> Opinion:
-    if reply.error or reply.finish_reason == "length":
-        return Opinion(error=reply.error, failed=bool(reply.error) and not reply.refused)
+    if reply.error:
+        return Opinion(error=reply.error, failed=not reply.refused)
+    if reply.finish_reason == "length":
+        return Opinion()
     return Opinion(read_verdicts(reply.text, rubric)) if rubric else read_score(reply.text)
 
 
@@ -142,7 +146,8 @@ def within(bounds: Sequence[float] | None, opinion: Opinion) -> Opinion:
     """
     if bounds is None or opinion.score is None:
         return opinion
-    inside = bounds[0] <= opinion.score <= bounds[1] and opinion.scale in (None, bounds[1])
+    low, high = bounds
+    inside = low <= opinion.score <= high and opinion.scale in (None, high)
     return opinion if inside else opinion._replace(score=None)
 
 
@@ -150,11 +155,11 @@ def report_unjudged(where: str, opinions: Sequence[Opinion]) -> None:
     """Warn about completions without a score. Raise if the whole batch failed."""
     errors = [opinion.error for opinion in opinions if opinion.error]
     unscored = sum(opinion.score is None for opinion in opinions)
-    cause = (
-        f"{errors[0] if errors else 'no score'} (errors: {len(errors)}, verdicts without a "
-        f"readable score: {unscored - len(errors)})"
+    cause = errors[0] if errors else "no score"
+    message = (
+        f"{where}: {unscored} of {len(opinions)} completions got no score: {cause} (errors: "
+        f"{len(errors)}, verdicts without a readable score: {unscored - len(errors)})"
     )
-    message = f"{where}: {unscored} of {len(opinions)} completions got no score: {cause}"
     if errors and len(errors) == len(opinions):
         raise RecipeError(message)
     if unscored:

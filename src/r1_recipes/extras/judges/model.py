@@ -39,11 +39,8 @@ logger = logging.getLogger(__name__)
 
 
 def _is_range(value: Sequence[Any]) -> bool:
-    return (
-        len(value) == 2
-        and all(type(bound) in (int, float) and math.isfinite(bound) for bound in value)
-        and value[0] < value[1]
-    )
+    numbers = [bound for bound in value if type(bound) in (int, float)]
+    return len(value) == len(numbers) == 2 and -math.inf < numbers[0] < numbers[1] < math.inf
 
 
 @dataclass(frozen=True)
@@ -58,9 +55,7 @@ class Settings:
     batch_size: int = limited(lambda value: value >= 1, "1 or more", 16)
     activation: str = limited(lambda value: value in ("none", "sigmoid"), "none or sigmoid", "none")
     prompt: str | None = None
-    range: tuple[float, ...] | None = limited(
-        lambda value: _is_range(value), "[lowest, highest]", None
-    )
+    range: tuple[float, ...] | None = limited(_is_range, "[lowest, highest]", None)
     max_completion_length: int | None = limited(lambda value: value >= 1, "1 or more", None)
     request_timeout: float = limited(lambda value: value > 0, "above 0", ChatServer.timeout)
 
@@ -89,17 +84,16 @@ class Settings:
 
 def read_reward_models(entries: Mapping[str, Any], fmt: ResponseFormat) -> dict[str, ModelReward]:
     """Return the rewards of the key ``reward_models``, by name."""
-    for name in (
-        name for name in entries if name in REWARDS or not re.fullmatch(r"[A-Za-z]\w*", str(name))
-    ):
-        raise RecipeError(
-            f"reward_models: {name!r}: must be letters, digits and _, and not the name of "
-            f"another reward. Fix: for example helpfulness"
-        )
-    return {
-        name: ModelReward(fmt, name, from_mapping(Settings, entry, f"reward_models: {name}"))
-        for name, entry in entries.items()
-    }
+    rewards = {}
+    for name, entry in entries.items():
+        if name in REWARDS or not re.fullmatch(r"[A-Za-z]\w*", str(name)):
+            raise RecipeError(
+                f"reward_models: {name!r}: must be letters, digits and _, and not the name of "
+                f"another reward. Fix: for example helpfulness"
+            )
+        settings = from_mapping(Settings, entry, f"reward_models: {name}")
+        rewards[name] = ModelReward(fmt, name, settings)
+    return rewards
 
 
 @dataclass(frozen=True)
@@ -149,48 +143,42 @@ class ModelReward(Reward):
         log_metric: Log = ignore,
         **columns: Any,
     ) -> Values:
+        settings = self.settings
         contexts = [self._context(prompt) for prompt in prompts]
-        read = summary if self.settings.scope == "summary" else ResponseFormat.full_text
+        read = summary if settings.scope == "summary" else ResponseFormat.full_text
         texts = [read(self.response_format, text) for text in completion_texts(completions)]
-        prompt = self.settings.prompt or ""
+        prompt = settings.prompt or ""
         solutions: list[str | None] = [""] * len(texts)
         if "{solution}" in prompt:
-            solutions = [
-                text if text and text.strip() else None for text in self.golds(solution, columns)
-            ]
+            golds = self.golds(solution, columns)
+            solutions = [gold if gold and gold.strip() else None for gold in golds]
         rubrics: list[Rubric | None] = [()] * len(texts)
         if "{rubric}" in prompt:
             if "rubric" not in columns:
                 raise self.missing("a column 'rubric' with the criteria", columns)
-            rubrics = [read_rubric(value) for value in columns["rubric"]]
+            rubrics = list(map(read_rubric, columns["rubric"]))
         rows = zip(contexts, (text or "" for text in texts), solutions, rubrics, strict=True)
         inputs: dict[int, Any] = {index: row for index, row in enumerate(rows) if None not in row}
-        judge = self._ask if self.settings.served else self._classify
-        judged = dict(zip(inputs, judge(list(inputs.values())), strict=True))
-        report_unjudged(
-            f"reward {self.name!r}, model {self.settings.model!r}", list(judged.values())
-        )
-        opinions = [judged.get(row, Opinion()) for row in range(len(texts))]
+        judge = self._ask if settings.served else self._classify
+        judged = judge(list(inputs.values()))
+        report_unjudged(f"reward {self.name!r}, model {settings.model!r}", judged)
+        opinions = [Opinion()] * len(texts)
+        for row, opinion in zip(inputs, judged, strict=True):
+            opinions[row] = opinion
         scores = [opinion.score for opinion in opinions]
         # A missing score must not be an advantage: None adds 0, more than a negative score.
         # Selection has no trainer state and keeps None.
+        training = columns.get("trainer_state", True) is not None
         for row in inputs:
-            if texts[row] is None or (
-                opinions[row].score is None and columns.get("trainer_state", True) is not None
-            ):
-                scores_of_prompt = [
-                    opinion.score
-                    for context, opinion in zip(contexts, opinions, strict=True)
-                    if context == contexts[row]
-                ]
-                known = (score for score in scores_of_prompt if score is not None)
-                scores[row] = min(known, default=None)
-        log_metric(
-            f"{self.name}/unscored", float(sum(opinion.score is None for opinion in opinions))
-        )
+            if texts[row] is None or (training and opinions[row].score is None):
+                pairs = zip(contexts, opinions, strict=True)
+                same = [opinion.score for context, opinion in pairs if context == contexts[row]]
+                scores[row] = min((score for score in same if score is not None), default=None)
+        unscored = sum(opinion.score is None for opinion in opinions)
+        log_metric(f"{self.name}/unscored", float(unscored))
         log_metric(f"{self.name}/failed", float(sum(opinion.failed for opinion in opinions)))
         log_metric(f"{self.name}/unfinished", float(texts.count(None)))
-        if self.settings.activation == "none":
+        if settings.activation == "none":
             return scores
         # This form of the sigmoid cannot overflow.
         return [None if score is None else 0.5 * (1.0 + math.tanh(0.5 * score)) for score in scores]
@@ -203,47 +191,32 @@ class ModelReward(Reward):
             {"role": message["role"], "content": message_text(message)} for message in prompt
         ]
         instruction = {"role": "system", "content": self.response_format.system_prompt}
-        return (
-            messages[1:]
-            if self.settings.scope == "summary" and messages[:1] == [instruction]
-            else messages
-        )
+        if self.settings.scope == "summary" and messages[:1] == [instruction]:
+            return messages[1:]
+        return messages
 
     def _ask(self, inputs: Sequence[JudgeInput]) -> list[Opinion]:
-        slots = []
+        settings = self.settings
+        slots, rubrics = [], []
         for context, text, solution, rubric in inputs:
-            texts = [
-                message["content"]
-                if len(context) == 1
-                else f"{message['role']}: {message['content']}"
-                for message in context
-            ]
-            slots.append(
-                {
-                    "prompt": "\n\n".join(texts),
-                    "response": as_text(text),
-                    "solution": solution,
-                    "rubric": numbered(rubric),
-                }
-            )
-        limits = self.settings.request_timeout, self.settings.max_completion_length
-        opinions = ask(
-            self.settings.model,
-            self.settings.prompt or "",
-            slots,
-            [rubric for *_, rubric in inputs],
-            *limits,
-        )
-        return [within(self.settings.range, opinion) for opinion in opinions]
+            prompt = "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in context)
+            if len(context) == 1:
+                prompt = context[0]["content"]
+            slot = {"prompt": prompt, "response": as_text(text), "solution": solution}
+            slots.append({**slot, "rubric": numbered(rubric)})
+            rubrics.append(rubric)
+        limits = settings.request_timeout, settings.max_completion_length
+        opinions = ask(settings.model, settings.prompt or "", slots, rubrics, *limits)
+        return [within(settings.range, opinion) for opinion in opinions]
 
     def _classify(self, inputs: Sequence[JudgeInput]) -> list[Opinion]:
         classifier = _Classifier(self.settings.model)
         if self.settings.scope == "full":
             classifier.check_shows_reasoning(self.response_format)
-        conversations = [
-            [*context, {"role": "assistant", "content": classifier.as_plain_text(text)}]
-            for context, text, *_ in inputs
-        ]
+        conversations = []
+        for context, text, *_ in inputs:
+            answer = {"role": "assistant", "content": classifier.as_plain_text(text)}
+            conversations.append([*context, answer])
         return classifier.score(conversations, self.settings.batch_size)
 
 
@@ -266,7 +239,8 @@ class _Classifier:
             self.model, loading = AutoModelForSequenceClassification.from_pretrained(
                 name, num_labels=1, dtype="auto", output_loading_info=True, trust_remote_code=False
             )
-        if missing := ", ".join(sorted(loading["missing_keys"])[:3]):
+        missing = ", ".join(sorted(loading["missing_keys"])[:3])
+        if missing:
             raise RecipeError(
                 f"reward_models: the weights of {name!r} lack {missing}, so its scores would be "
                 f"random. Fix: a model trained as a sequence classifier"
@@ -278,10 +252,8 @@ class _Classifier:
         config.pad_token_id = self.tokenizer.pad_token_id
         self.model.to(PartialState().device).eval()
         # A tokenizer without a limit has 10**30.
-        self.limit = min(
-            self.tokenizer.model_max_length,
-            getattr(config, "max_position_embeddings", None) or 10**30,
-        )
+        window = getattr(config, "max_position_embeddings", None) or 10**30
+        self.limit = min(self.tokenizer.model_max_length, window)
 
     def check_shows_reasoning(self, fmt: ResponseFormat) -> None:
         """Raise if the chat template removes the reasoning of a finished message, as many do."""
@@ -289,15 +261,11 @@ class _Classifier:
             {"role": "user", "content": "question"},
             {"role": "assistant", "content": fmt.render("first-part", "second-part")},
         ]
-        if fmt.reasoning_tags and "first-part" not in self.tokenizer.apply_chat_template(
-            conversation, tokenize=False
-        ):
-            problem = (
-                f"reward_models: the chat template of {self.name!r} removes the reasoning of a "
-                f"message"
-            )
+        text = self.tokenizer.apply_chat_template(conversation, tokenize=False)
+        if fmt.reasoning_tags and "first-part" not in text:
             raise RecipeError(
-                f"{problem}. Fix: another chat template in a local copy of the model, or scope: "
+                f"reward_models: the chat template of {self.name!r} removes the reasoning of a "
+                f"message. Fix: another chat template in a local copy of the model, or scope: "
                 f"summary"
             )
 
@@ -306,14 +274,11 @@ class _Classifier:
 
         With a special token, a completion could end its message and write another role's.
         """
-        special = [
-            token.content for token in self.tokenizer.added_tokens_decoder.values() if token.special
-        ]
-        return functools.reduce(
-            lambda text, token: text.replace(token, f"{token[0]}\u200b{token[1:]}"),
-            special,
-            completion,
-        )
+        for token in self.tokenizer.added_tokens_decoder.values():
+            if token.special:
+                first, rest = token.content[0], token.content[1:]
+                completion = completion.replace(token.content, f"{first}\u200b{rest}")
+        return completion
 
     def score(self, conversations: Sequence[Conversation], batch_size: int) -> list[Opinion]:
         """Return the score of each conversation, or an error if the template rejects it."""
@@ -327,33 +292,24 @@ class _Classifier:
         for row, conversation in enumerate(conversations):
             try:
                 text = self.tokenizer.apply_chat_template(conversation, tokenize=False)
-                tokens[row] = self.tokenizer(text, add_special_tokens=False, verbose=False)[
-                    "input_ids"
-                ]
+                encoded = self.tokenizer(text, add_special_tokens=False, verbose=False)
+                tokens[row] = encoded["input_ids"]
             # There is no template, or it rejects a role.
             except (jinja2.TemplateError, TypeError, ValueError) as error:
-                opinions[row] = Opinion(
-                    error=(
-                        f"the chat template of the reward model rejects the conversation: "
-                        f"{first_line(error)}"
-                    )
-                )
+                problem = "the chat template of the reward model rejects the conversation"
+                opinions[row] = Opinion(error=f"{problem}: {first_line(error)}")
         # Sort by length to reduce padding. Start with the longest, so that a lack of memory shows
         # immediately.
         order = sorted(tokens, key=lambda row: -len(tokens[row]))
         for start in range(0, len(order), batch_size):
             part = order[start : start + batch_size]
-            inputs = pad([{"input_ids": tokens[row][-self.limit :]} for row in part]).to(
-                self.model.device
-            )
+            batch = pad([{"input_ids": tokens[row][-self.limit :]} for row in part])
             with torch.inference_mode():
-                logits = self.model(**inputs).logits[:, 0].tolist()
+                logits = self.model(**batch.to(self.model.device)).logits[:, 0].tolist()
             for row, logit in zip(part, logits, strict=True):
-                opinions[row] = (
-                    Opinion(logit)
-                    if math.isfinite(logit)
-                    else Opinion(error="its score is not finite")
-                )
+                opinions[row] = Opinion(logit)
+                if not math.isfinite(logit):
+                    opinions[row] = Opinion(error="its score is not finite")
         return opinions
 
 

@@ -8,6 +8,7 @@ only the positive points can be reached.
 import json
 import math
 import re
+from collections.abc import Iterable
 from typing import Any
 
 Rubric = tuple[tuple[str, float], ...]  # The criteria and their weights.
@@ -22,19 +23,21 @@ def read_rubric(value: Any) -> Rubric | None:
     ``value`` is a list or its JSON text. An entry has ``criterion`` and ``weight``, or
     ``description`` and ``points``.
     """
+    rubric = []
     try:
         entries = json.loads(value) if isinstance(value, str) else value
-        rubric = tuple(
-            (
-                " ".join((entry.get("criterion") or entry["description"]).split()),
-                float(entry.get("weight", entry.get("points"))),
-            )
-            for entry in entries
-        )
+        for entry in entries:
+            text = entry.get("criterion") or entry["description"]
+            weight = float(entry.get("weight", entry.get("points")))
+            rubric.append((" ".join(text.split()), weight))
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
         return None
     is_valid = all(text and math.isfinite(weight) for text, weight in rubric)
-    return rubric if is_valid and any(weight > 0 for _, weight in rubric) else None
+    return tuple(rubric) if is_valid and _best(rubric) > 0 else None
+
+
+def _best(rubric: Iterable[tuple[str, float]]) -> float:
+    return sum(max(0.0, weight) for _, weight in rubric)
 
 
 def numbered(rubric: Rubric) -> str:
@@ -48,13 +51,15 @@ def read_verdicts(reply: str, rubric: Rubric) -> float | None:
     Return ``None`` if a verdict is missing. The reply must end in a line ``1: yes`` or ``1: no``
     for each criterion, in order and without other lines between. So quotations do not count.
     """
-    lines = [line for line in (_EMPHASIS.sub("", line) for line in reply.split("\n")) if line]
-    verdicts = [_VERDICT.fullmatch(line) for line in lines[-len(rubric) :]]
-    if [verdict and int(verdict[1]) for verdict in verdicts] != list(range(1, len(rubric) + 1)):
+    lines = [_EMPHASIS.sub("", line) for line in reply.split("\n")]
+    verdicts = [line for line in lines if line][-len(rubric) :]
+    if len(verdicts) < len(rubric):
         return None
-    met = sum(
-        weight
-        for verdict, (_, weight) in zip(verdicts, rubric, strict=True)
-        if verdict and verdict[2].lower() == "yes"
-    )
-    return min(1.0, max(0.0, met / sum(weight for _, weight in rubric if weight > 0)))
+    met = 0.0
+    for number, line in enumerate(verdicts, start=1):
+        verdict = _VERDICT.fullmatch(line)
+        if not verdict or int(verdict[1]) != number:
+            return None
+        if verdict[2].lower() == "yes":
+            met += rubric[number - 1][1]
+    return min(1.0, max(0.0, met / _best(rubric)))

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from statistics import median
@@ -20,7 +20,7 @@ from r1_recipes.common import console, processes
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.yaml_text import read_yaml
 from r1_recipes.extras.preflight import agent, contract, data, disk, memory, signal, template
-from r1_recipes.extras.preflight.findings import ERROR, OK, WARNING, AbortChecks, Report
+from r1_recipes.extras.preflight.findings import ERROR, OK, WARNING, AbortChecks, Finding, Report
 from r1_recipes.models.smoke import smoke_overrides
 from r1_recipes.recipe import Recipe, load_recipe
 from r1_recipes.runs import run_dir
@@ -31,6 +31,8 @@ logger = logging.getLogger("r1_recipes.preflight")
 
 _LEVELS = (OK, WARNING, ERROR)
 _SECTIONS = ("recipe", "data", "contract", "signal", "fit")
+# A recipe or command line with any of these keys is for GRPO.
+_GRPO_KEYS = ("reward_funcs", "environment", "num_generations")
 # With these variables set, libraries would wait for other processes.
 _SHARDING = ("ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_FSDP")
 _LAUNCHER = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", *_SHARDING)
@@ -58,26 +60,23 @@ def parse(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
         description=__doc__.splitlines()[0],
         allow_abbrev=False,
     )
-    parser.add_argument("recipe", help="a GRPO or SFT recipe; override any key with --key value")
-    parser.add_argument(
-        "--no_model", "--no-model", action="store_true", help="do not sample from the model"
-    )
-    parser.add_argument("--groups", type=int, default=4, help="groups to sample (default 4)")
-    parser.add_argument(
-        "--seconds", type=float, default=300, help="time limit for sampling (default 300)"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("recipe", help="a GRPO or SFT recipe; override any key with --key value")
+    add("--no_model", "--no-model", action="store_true", help="do not sample from the model")
+    add("--groups", type=int, default=4, help="groups to sample (default 4)")
+    add("--seconds", type=float, default=300, help="time limit for sampling (default 300)")
+    add(
         "--num_processes",
         "--num-processes",
         type=int,
         help="number of training processes (default: WORLD_SIZE, else 1)",
     )
-    parser.add_argument(
+    add(
         "--price_per_hour",
         type=float,
         help="price of the machines, in any currency, to report the cost of sampling",
     )
-    parser.add_argument(
+    add(
         "--brief",
         action="store_true",
         help="print a line per check, and only findings that need attention or concern the signal",
@@ -96,7 +95,8 @@ def examine(options: argparse.Namespace, overrides: Sequence[str]) -> Report:
     """
     from accelerate.utils import parse_flag_from_env
 
-    report, count = Report(), options.num_processes or processes.world_size()
+    report = Report()
+    count = options.num_processes or processes.world_size()
     # DeepSpeed and FSDP shard the training state. Read this before hiding the launcher's variables.
     shards = count if any(map(parse_flag_from_env, _SHARDING)) else 1
     with contextlib.suppress(AbortChecks), mock.patch.dict(os.environ):
@@ -117,17 +117,14 @@ def examine(options: argparse.Namespace, overrides: Sequence[str]) -> Report:
         disk.check_disk(report, recipe, shape, steps, shards)
         if recipe.method == "sft":
             contract.check_written(report, recipe, rows, tokenizer)
-            report_cost(report, recipe, len(rows), count, None)
-            return report
-        agent.check(report, recipe, tokenizer, rows)
-        rewards = contract.load_rewards(report, recipe, fmt, tokenizer)
-        with report.refusals("data.tasks"):
-            data.check_golds(report, rewards.functions, rows)
-        contract.check_rewards(report, fmt, rewards, rows)
-        if not options.no_model:
-            signal.check(
-                report, recipe, fmt, rewards, rows, groups=options.groups, seconds=options.seconds
-            )
+        else:
+            agent.check(report, recipe, tokenizer, rows)
+            rewards = contract.load_rewards(report, recipe, fmt, tokenizer)
+            with report.refusals("data.tasks"):
+                data.check_golds(report, rewards.functions, rows)
+            contract.check_rewards(report, fmt, rewards, rows)
+            if not options.no_model:
+                signal.check(report, recipe, fmt, rewards, rows, options.groups, options.seconds)
         report_cost(report, recipe, len(rows), count, options.price_per_hour)
     return report
 
@@ -145,18 +142,16 @@ def read_recipe(report: Report, argv: Sequence[str], processes: int) -> Recipe:
         mock.patch.object(TrainingArguments, "world_size", processes),
     ):
         settings = read_yaml(Path(argv[0]))
-        keys = {*settings, *(word.partition("=")[0].removeprefix("--") for word in argv)}
         if settings.get("mapper") in ("preference", "safe_rlhf"):
             raise RecipeError(
                 f"{argv[0]}: is for python -m r1_recipes.reward, which preflight cannot check"
             )
-        method = "grpo" if {"reward_funcs", "environment", "num_generations"} & keys else "sft"
+        keys = {word.partition("=")[0].removeprefix("--") for word in argv}.union(settings)
+        method = "sft" if keys.isdisjoint(_GRPO_KEYS) else "grpo"
         recipe = load_recipe(argv, method, start.check_files, smoke_overrides, processes)
-    report.add(
-        OK,
-        "recipe.read",
-        f"{recipe.path} is a {method} recipe with {len(recipe.settings)} keys, all of them known",
-    )
+    count = len(recipe.settings)
+    message = f"{recipe.path} is a {method} recipe with {count} keys, all of them known"
+    report.add(OK, "recipe.read", message)
     for warning in dict.fromkeys(recipe.warnings):
         report.add(WARNING, "recipe.translated", warning)
     return recipe
@@ -164,26 +159,23 @@ def read_recipe(report: Report, argv: Sequence[str], processes: int) -> Recipe:
 
 def check_surroundings(report: Report, recipe: Recipe, processes: int) -> None:
     """Check the packages of rewards and trackers, the run folder, the backend and the precision."""
-    for code, check in (
-        ("recipe.needs", start.check_rewards),
-        ("recipe.tracker", start.check_trackers),
-        (
-            "recipe.output_dir",
-            lambda recipe: run_dir.check(recipe, Path(recipe.training.output_dir)),
-        ),
-        ("fit.vllm", start.check_generation_backend),
-        ("fit.precision", start.check_precision),
-    ):
-        with report.refusals(code):
-            check(recipe)
+    with report.refusals("recipe.needs"):
+        start.check_rewards(recipe)
+    with report.refusals("recipe.tracker"):
+        start.check_trackers(recipe)
+    with report.refusals("recipe.output_dir"):
+        run_dir.check(recipe, Path(recipe.training.output_dir))
+    with report.refusals("fit.vllm"):
+        start.check_generation_backend(recipe)
+    with report.refusals("fit.precision"):
+        start.check_precision(recipe)
     if recipe.method == "grpo":  # load_recipe refuses any other batch.
         batch, group = recipe.training.generation_batch_size, recipe.training.num_generations
-        report.add(
-            OK,
-            "fit.batch",
+        message = (
             f"{batch} completions per batch over {processes} processes are {batch // group} "
-            f"groups of {group}",
+            f"groups of {group}"
         )
+        report.add(OK, "fit.batch", message)
 
 
 def report_cost(
@@ -195,19 +187,18 @@ def report_cost(
     """
     if getattr(recipe.training, "packing", False) and recipe.training.max_steps < 1:
         return  # The number of packed rows is not known before packing.
-    prompts, message = start.plan(
-        recipe.training, start.steps_of(recipe.training, rows, processes), processes
-    )
+    steps = start.steps_of(recipe.training, rows, processes)
+    prompts, message = start.plan(recipe.training, steps, processes)
     if report.seconds:
-        time = timedelta(seconds=round(median(report.seconds) * prompts / processes))
+        seconds = median(report.seconds)
+        time = timedelta(seconds=round(seconds * prompts / processes))
         message += (
-            f"; sampling them takes about {time} (h:mm:ss) at {median(report.seconds):.2g} s per "
-            f"group, one group at a time"
+            f"; sampling them takes about {time} (h:mm:ss) at {seconds:.2g} s per group, one group "
+            f"at a time"
         )
         if price is not None:
-            message += (
-                f", and costs {time.total_seconds() / 3600 * price:,.2f} at {price:g} an hour"
-            )
+            cost = time.total_seconds() / 3600 * price
+            message += f", and costs {cost:,.2f} at {price:g} an hour"
         message += ". This does not include training; larger batches and vLLM are faster"
     report.add(OK, "fit.cost", message)
 
@@ -217,34 +208,21 @@ def as_text(report: Report, *, brief: bool = False) -> str:
 
     ``brief`` leaves out the details, and all findings that are ok except those about the signal.
     """
-    lines: list[str] = []
+    lines = []
     for number, section in enumerate(_SECTIONS, start=1):
-        if findings := [
-            finding for finding in report.findings if finding.code.startswith(f"{section}.")
-        ]:
-            worst = max((finding.level for finding in findings), key=_LEVELS.index)
-            lines.append(
-                f"{number} {section.capitalize():<9}{worst:<8}{len(findings)} "
-                f"check{'s' * (len(findings) > 1)}"
-            )
-            for title, content in () if brief else report.details.get(section, ()):
-                text = (
-                    content
-                    if isinstance(content, str)
-                    else content.to_string(float_format="{:.3g}".format, na_rep="")
-                )
-                lines += [title, indent(text, "    ")]
-            shown = [
-                finding
-                for finding in findings
-                if not brief or finding.level != OK or section == "signal"
-            ]
-            lines += [f"  {finding.level:<8}{finding.code}: {finding.message}" for finding in shown]
+        findings = [found for found in report.findings if found.code.startswith(f"{section}.")]
+        if not findings:
+            continue
+        worst = max((finding.level for finding in findings), key=_LEVELS.index)
+        checks = _counted(findings, "check")
+        lines.append(f"{number} {section.capitalize():<9}{worst:<8}{checks}")
+        if not brief:
+            lines += _details(report, section)
+        for finding in findings:
+            if not brief or finding.level != OK or section == "signal":
+                lines.append(f"  {finding.level:<8}{finding.code}: {finding.message}")
     errors, warnings = report.at(ERROR), report.at(WARNING)
-    counts = (
-        f"{len(errors)} error{'s' * (len(errors) != 1)}, {len(warnings)} "
-        f"warning{'s' * (len(warnings) != 1)}"
-    )
+    counts = f"{_counted(errors, 'error')}, {_counted(warnings, 'warning')}"
     if errors:
         lines.append(f"Do not start this run: {counts}. First: {errors[0].message}")
     elif warnings:
@@ -252,6 +230,20 @@ def as_text(report: Report, *, brief: bool = False) -> str:
     else:
         lines.append("Ready: no check found a problem.")
     return "\n".join(lines)
+
+
+def _counted(findings: Sequence[Finding], noun: str) -> str:
+    count = len(findings)
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _details(report: Report, section: str) -> Iterator[str]:
+    for title, content in report.details.get(section, ()):
+        text = content
+        if not isinstance(text, str):
+            text = text.to_string(float_format="{:.3g}".format, na_rep="")
+        yield title
+        yield indent(text, "    ")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common import extras
@@ -29,41 +29,32 @@ _EXAMPLE_ARGUMENTS: dict[str, Any] = {
 class _ScriptedBackend:
     """Calls every tool once with example arguments, then answers "Done."."""
 
-    first_request: Request | None = None
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
 
     def run(
         self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]
     ) -> None:
-        from transformers.utils import get_json_schema
-
         [request] = requests
-        calls = []
-        for tool in request.tools if self.first_request is None else ():
-            schema = get_json_schema(tool)["function"]["parameters"]
-            required = {name: schema["properties"][name] for name in schema.get("required", ())}
-            arguments = {
-                name: parameter.get(
-                    "enum", [_EXAMPLE_ARGUMENTS.get(str(parameter.get("type")), "1 + 1")]
-                )[0]
-                for name, parameter in required.items()
-            }
-            calls.append(
-                {"type": "function", "function": {"name": tool.__name__, "arguments": arguments}}
-            )
-        self.first_request = self.first_request or request
-        message = {"role": "assistant", "content": "" if calls else "Done."}
-        sink(
-            request.index,
-            [
-                Completion(
-                    message["content"],
-                    1,
-                    "stop",
-                    turns=[message | ({"tool_calls": calls} if calls else {})],
-                )
-            ],
-            None,
-        )
+        message: dict[str, Any] = {"role": "assistant", "content": "Done."}
+        if request.tools and not self.requests:
+            calls = [_example_call(tool) for tool in request.tools]
+            message |= {"content": "", "tool_calls": calls}
+        self.requests.append(request)
+        completion = Completion(message["content"], 1, "stop", turns=[message])
+        sink(request.index, [completion], None)
+
+
+def _example_call(tool: Callable) -> dict[str, Any]:
+    from transformers.utils import get_json_schema
+
+    schema = get_json_schema(tool)["function"]["parameters"]
+    arguments = {}
+    for name in schema.get("required", ()):
+        parameter = schema["properties"][name]
+        example = _EXAMPLE_ARGUMENTS.get(str(parameter.get("type")), "1 + 1")
+        arguments[name] = parameter.get("enum", [example])[0]
+    return {"type": "function", "function": {"name": tool.__name__, "arguments": arguments}}
 
 
 def check(
@@ -79,48 +70,33 @@ def check(
         return
     agents = extras.needed("agents", "tools")
     kinds = agents.environment_kinds(recipe.script.environment)
-    done: dict[int, Completion] = {}
-    names = [None] * len(rows) if not kinds or None in kinds else rows["environment"]
-    for name in dict.fromkeys(names):  # The first row of each environment.
+    first_rows = {None: 0}  # Of each environment.
+    if kinds and None not in kinds:
+        names = list(rows["environment"])
+        first_rows = {name: names.index(name) for name in dict.fromkeys(names)}
+    made: list[Completion] = []
+    for name, row in first_rows.items():
         scripted = _ScriptedBackend()
-        backend, row = (
-            agents.EpisodeBackend(scripted, tools, environments, rows, 1, 100),
-            names.index(name),
-        )
+        backend = agents.EpisodeBackend(scripted, tools, environments, rows, 1, 100)
+        request = Request(row, rows[row]["prompt"])
         with report.refusals("contract.environment", essential=True):
-            backend.run(
-                [Request(row, rows[row]["prompt"])],
-                lambda row, made, error: done.update({row: made[0]}),
-                [(0.0, 1)],
-            )
-        assert scripted.first_request
-        episode = done[row]
+            backend.run([request], lambda _, episodes, error: made.extend(episodes), [(0.0, 1)])
         which = f"; {name}" if name else ""
-        report.show(
-            "contract",
-            f"A prompt with its tools, as the model reads it{which}:",
-            written_prompt(tokenizer, scripted.first_request),
-        )
-        reward = f"; reward {episode.reward:g}" if episode.reward is not None else ""
-        report.show(
-            "contract",
-            f"An episode without a model, which calls each tool once{which}{reward}:",
-            transcript(episode.turns or ()),
-        )
-        shown = ", ".join(tool.__name__ for tool in scripted.first_request.tools)
-        failed = [
-            turn["name"]
-            for turn in episode.turns or ()
-            if turn["role"] == "tool" and str(turn["content"]).startswith("{'error'")
-        ]
+        request, episode = scripted.requests[0], made[-1]
+        prompt = written_prompt(tokenizer, request)
+        report.show("contract", f"A prompt with its tools, as the model reads it{which}:", prompt)
+        title = f"An episode without a model, which calls each tool once{which}"
+        if episode.reward is not None:
+            title += f"; reward {episode.reward:g}"
+        turns = episode.turns or ()
+        report.show("contract", f"{title}:", transcript(turns))
+        results = [turn for turn in turns if turn["role"] == "tool"]
+        failed = [turn["name"] for turn in results if str(turn["content"]).startswith("{'error'")]
+        level = OK
+        shown = ", ".join(tool.__name__ for tool in request.tools)
+        message = f"the prompt shows {shown}, and a call of each works{which}"
         if failed:
-            report.add(
-                WARNING,
-                "contract.tools",
-                f"{', '.join(failed)} returned an error for example arguments{which}. "
-                f"Fix: read the error in the episode above",
-            )
-        else:
-            report.add(
-                OK, "contract.tools", f"the prompt shows {shown}, and a call of each works{which}"
-            )
+            level = WARNING
+            message = f"{', '.join(failed)} returned an error for example arguments{which}. "
+            message += "Fix: read the error in the episode above"
+        report.add(level, "contract.tools", message)

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame, Series
     from transformers import PreTrainedTokenizerBase
 
+Row = dict[str, Any]
+Case = tuple[Row, dict[str, str]]  # A row, and the completions written for it.
 _TAG = re.compile(r"<([A-Za-z_]\w*)>")
 _SAMPLE = 32
 _KINDS = ("right", "wrong", "shapeless")
@@ -58,7 +60,7 @@ class Rewards:
         self,
         report: Report,
         code: str,
-        rows: Sequence[dict[str, Any]],
+        rows: Sequence[Row],
         texts: Mapping[str, Sequence[str]],
         tokens: list[int] | None = None,
     ) -> dict[str, DataFrame]:
@@ -71,10 +73,9 @@ class Rewards:
         tables = {}
         for name, function in self.functions.items():
             with report.refusals(code):
-                columns = {
-                    kind: score(name, function, rows, written, self.tokenizer, tokens)
-                    for kind, written in texts.items()
-                }
+                columns = {}
+                for kind, written in texts.items():
+                    columns[kind] = score(name, function, rows, written, self.tokenizer, tokens)
                 tables[name] = DataFrame(columns, dtype=float)
         return tables
 
@@ -83,85 +84,77 @@ class Rewards:
 
         As in TRL, a missing score adds nothing.
         """
-        return (scores * [self.weights.get(name, 1.0) for name in scores.columns]).sum(
-            axis=1, min_count=1
-        )
+        factors = [self.weights.get(name, 1.0) for name in scores.columns]
+        return (scores * factors).sum(axis=1, min_count=1)
 
 
 def check_prompt(report: Report, recipe: Recipe, fmt: ResponseFormat, rows: Dataset) -> None:
     """Check that the prompt asks for the format of the rewards (GRPO) or targets (SFT)."""
-    if recipe.method == "grpo" and not recipe.script.reward_funcs and not fmt.system_prompt:
-        report.add(
-            OK,
-            "contract.prompt",
-            "only the environment scores, so no reward reads a format and the prompt asks for none",
-        )
-        return
-    sft, expected = recipe.method == "sft", list(fmt.marks)
+    sft = recipe.method == "sft"
     sample = sampled(rows, _SAMPLE)
+    expected = list(fmt.marks)
     if sft:  # Unchanged conversations need not be in the format.
-        expected = [
-            group
-            for group in expected
-            if all(any(mark in words(row["completion"]) for mark in group) for row in sample)
-        ]
-    prompts = [words(row["prompt"]) for row in sample]
-    own_marks = {mark for group in expected for mark in group}
-    missing = [
-        [group[0] for group in fmt.lacking(prompt) if group in expected] for prompt in prompts
-    ]
-    requested = [
-        _requested_marks(row["prompt"], prompt) for row, prompt in zip(sample, prompts, strict=True)
-    ]
-    conflicts = [
-        (other, lacking)
-        for other, lacking in zip(requested, missing, strict=True)
-        if lacking and not own_marks.issuperset(other)
-    ]
-    unrequested = " and ".join(
-        group[0] for group in expected if all(group[0] in lacking for lacking in missing)
-    )
+        targets = [words(row["completion"]) for row in sample]
+        expected = [group for group in expected if _in_all(group, targets)]
+    elif not recipe.script.reward_funcs and not fmt.system_prompt:
+        message = "only the environment scores, so no reward reads a format"
+        report.add(OK, "contract.prompt", f"{message} and the prompt asks for none")
+        return
+    own_marks = set().union(*expected)
+    conflicts, unrequested = [], expected
+    for row in sample:
+        text = words(row["prompt"])
+        lacking = [group for group in fmt.lacking(text) if group in expected]
+        unrequested = [group for group in unrequested if group in lacking]
+        requested = _requested_marks(row["prompt"], text)
+        if lacking and not own_marks.issuperset(requested):
+            conflicts.append((requested, lacking))
+    level = OK
     if conflicts:
+        requested, lacking = conflicts[0]
+        others = " and ".join(mark for mark in requested if mark not in own_marks)
+        reader = "targets have" if sft else "rewards read"
+        message = (
+            f"the prompt asks for {others}, but response_format {fmt.name!r}, which the {reader}, "
+            f"needs {_names(lacking)} ({len(conflicts)} of {len(sample)} sampled rows). "
+            f"Fix: {fitting_format(requested, fmt)}, or remove system_prompt"
+        )
         # A GRPO format without tags searches the whole completion, so answers in another format
         # may score too.
-        searched = not sft and not (fmt.reasoning_tags or fmt.answer_tags or fmt.delimited)
-        level = WARNING if searched else graded(len(conflicts) / len(sample), error_at=0.5)
-        other, lacking = (
-            " and ".join(mark for mark in conflicts[0][0] if mark not in own_marks),
-            " and ".join(conflicts[0][1]),
-        )
-        message = (
-            f"the prompt asks for {other}, but response_format {fmt.name!r}, which the "
-            f"{'targets have' if sft else 'rewards read'}, needs "
-            f"{lacking} ({len(conflicts)} of {len(sample)} sampled rows). "
-            f"Fix: {fitting_format(conflicts[0][0], fmt)}, or remove system_prompt"
-        )
+        tagged = fmt.reasoning_tags or fmt.answer_tags or fmt.delimited
+        share = len(conflicts) / len(sample)
+        level = graded(share, error_at=0.5) if sft or tagged else WARNING
     elif unrequested and sft:
-        level, message = (
-            OK,
-            f"the targets have {unrequested}, for which the prompt does not ask; SFT teaches it",
-        )
+        marks = _names(unrequested)
+        message = f"the targets have {marks}, for which the prompt does not ask; SFT teaches it"
     elif unrequested:
         message = (
-            f"the prompt does not ask for {unrequested}, which response_format {fmt.name!r} needs, "
-            f"so only a model trained on this format writes it. "
+            f"the prompt does not ask for {_names(unrequested)}, which response_format "
+            f"{fmt.name!r} needs, so only a model trained on this format writes it. Fix: remove "
+            f"system_prompt to use the format's own"
         )
-        level, message = WARNING, f"{message}Fix: remove system_prompt to use the format's own"
+        level = WARNING
     else:
-        marks = " and ".join(group[0] for group in expected) or "no tags"
-        level, message = OK, f"the prompt asks for {marks}, as response_format {fmt.name!r} does"
+        marks = _names(expected) or "no tags"
+        message = f"the prompt asks for {marks}, as response_format {fmt.name!r} does"
     report.add(level, "contract.prompt", message)
 
 
-def _requested_marks(prompt: str | list[dict[str, str]], text: str) -> list[str]:
+def _in_all(group: Sequence[str], texts: Sequence[str]) -> bool:
+    return all(any(mark in text for mark in group) for text in texts)
+
+
+def _names(groups: Sequence[Sequence[str]]) -> str:
+    return " and ".join(group[0] for group in groups)
+
+
+def _requested_marks(prompt: list[dict[str, str]], text: str) -> list[str]:
     """Return the marks that a prompt asks for.
 
     These are the marks of any response format in the whole prompt, and other pairs of tags in its
     instruction.
     """
-    instruction = " ".join(
-        part["content"] for part in prompt if isinstance(part, dict) and part["role"] == "system"
-    )
+    instruction = " ".join(part["content"] for part in prompt if part["role"] == "system")
     others = [f"<{name}>" for name in _TAG.findall(instruction) if f"</{name}>" in instruction]
     return list(dict.fromkeys([*named_marks(text), *others]))
 
@@ -172,29 +165,22 @@ def check_written(
     """Check for SFT that the chat template writes the whole target, directly after the prompt."""
     with report.refusals("contract.target"):
         check_targets(recipe, tokenizer, rows)
-        report.add(
-            OK,
-            "contract.target",
-            "the chat template writes the whole target after the prompt, in all sampled rows",
-        )
+        message = "the chat template writes the whole target after the prompt, in all sampled rows"
+        report.add(OK, "contract.target", message)
 
 
 def load_rewards(
     report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokenizerBase
 ) -> Rewards:
     """Return the rewards that need no other model."""
-    functions, names = reward_functions(recipe, fmt, with_models=False), recipe.script.reward_funcs
-    if skipped := [name for name in names if name not in functions]:
-        report.add(
-            OK,
-            "contract.skipped",
-            f"not checked, because it needs another model: {join_names(skipped)}",
-        )
-    return Rewards(
-        functions,
-        dict(zip(names, recipe.training.reward_weights or [1.0] * len(names), strict=True)),
-        tokenizer,
-    )
+    functions = reward_functions(recipe, fmt, with_models=False)
+    names = recipe.script.reward_funcs
+    skipped = [name for name in names if name not in functions]
+    if skipped:
+        message = f"not checked, because it needs another model: {join_names(skipped)}"
+        report.add(OK, "contract.skipped", message)
+    weights = recipe.training.reward_weights or [1.0] * len(names)
+    return Rewards(functions, dict(zip(names, weights, strict=True)), tokenizer)
 
 
 def check_rewards(report: Report, fmt: ResponseFormat, rewards: Rewards, rows: Dataset) -> None:
@@ -205,8 +191,9 @@ def check_rewards(report: Report, fmt: ResponseFormat, rewards: Rewards, rows: D
     cases = _written_cases(report, fmt, sample, bool(rewards.functions))
     if not cases:
         return
-    texts = {kind: [written[kind] for _, written in cases] for kind in _KINDS}
-    tables = rewards.scores(report, "contract.reward_fails", [row for row, _ in cases], texts)
+    rows_of_cases, written = zip(*cases, strict=True)
+    texts = {kind: [variants[kind] for variants in written] for kind in _KINDS}
+    tables = rewards.scores(report, "contract.reward_fails", rows_of_cases, texts)
     report.show("contract", "A correct answer in the response format:", texts["right"][0])
     means = DataFrame({name: table.mean() for name, table in tables.items()}).T
     report.show("contract", "Mean reward of completions written by hand:", means)
@@ -219,9 +206,9 @@ def check_rewards(report: Report, fmt: ResponseFormat, rewards: Rewards, rows: D
 def _written_cases(
     report: Report,
     fmt: ResponseFormat,
-    sample: Sequence[dict[str, Any]],
+    sample: Sequence[Row],
     judged: bool,
-) -> list[tuple[dict, dict]]:
+) -> list[Case]:
     """Return the rows with a reference answer, each with three completions.
 
     These are a correct answer, a wrong answer, and text without the format.
@@ -233,13 +220,15 @@ def _written_cases(
             continue
         wrong = next((answer for answer in _WRONG if solution not in answer), _WRONG[0])
         try:
-            right, other = (
-                fmt.render_completion(_REASONING, answer) for answer in (solution, wrong)
-            )
+            texts = {
+                "right": fmt.render_completion(_REASONING, solution),
+                "wrong": fmt.render_completion(_REASONING, wrong),
+                "shapeless": _SHAPELESS,
+            }
         except ValueError as error:
             refused.append(error)
         else:
-            cases.append((row, {"right": right, "wrong": other, "shapeless": _SHAPELESS}))
+            cases.append((row, texts))
     if refused:
         message = f"{len(refused)} of {len(sample)} sampled reference answers do not fit the format"
         level = WARNING if cases else ERROR
@@ -255,8 +244,11 @@ def _check_total(report: Report, rewards: Rewards, tables: Mapping[str, DataFram
     """Check that the weighted sum is highest for a correct answer."""
     from pandas import DataFrame
 
-    columns = ({name: table[kind] for name, table in tables.items()} for kind in _KINDS)
-    right, wrong, shapeless = (rewards.total(DataFrame(column)).mean() for column in columns)
+    means = []
+    for kind in _KINDS:
+        scores = DataFrame({name: table[kind] for name, table in tables.items()})
+        means.append(rewards.total(scores).mean())
+    right, wrong, shapeless = means
     numbers = f"correct {right:.3g}, wrong {wrong:.3g}, without format {shapeless:.3g}"
     if right <= wrong or right <= shapeless:  # False if a score is missing.
         knows = any(declared(rewards.functions[name], "judges") == "answer" for name in tables)
@@ -272,10 +264,10 @@ def _check_reward(
     name: str,
     reward: Callable,
     scores: DataFrame,
-    cases: Sequence[tuple[dict, dict]],
+    cases: Sequence[Case],
 ) -> None:
-    judged = scores[scores.right.notna()]
-    if judged.empty:
+    scored = scores[scores.right.notna()]
+    if scored.empty:
         message = (
             f"{name} scores none of {len(scores)} sampled rows, for any answer. Fix: see "
             f"docs/recipes.md for the columns that it needs"
@@ -283,37 +275,37 @@ def _check_reward(
         level = OK if isinstance(reward, RoutedReward) else WARNING
         report.add(level, "contract.unjudged", message)
         return
-    full, of = declared(reward, "full_marks"), f"of {len(judged)} sampled rows"
-    below = [] if full is None else list(judged.index[judged.right < full - 1e-6])
-    if below:
+    full, count = declared(reward, "full_marks"), len(scored)
+    below = [] if full is None else scored.index[scored.right < full - 1e-6]
+    if len(below):
         row, texts = cases[below[0]]
+        solution, completion = clip(str(row["solution"]), 80), clip(texts["right"], 160)
         message = (
-            f"{name} gives a correct answer in the response format "
-            f"{judged.right[below[0]]:g} instead of {full:g} ({len(below)} {of}; "
-            f"reference answer {clip(str(row['solution']), 80)!r}, completion "
-            f"{clip(texts['right'], 160)!r}). Fix: check the column that the mapper reads, "
-            "and response_format"
+            f"{name} gives a correct answer in the response format {scored.right[below[0]]:g} "
+            f"instead of {full:g} ({len(below)} of {count} sampled rows; reference answer "
+            f"{solution!r}, completion {completion!r}). Fix: check the column that the mapper "
+            f"reads, and response_format"
         )
-        report.add(graded(len(below) / len(judged), error_at=0.5), "contract.right", message)
+        report.add(graded(len(below) / count, error_at=0.5), "contract.right", message)
         return
-    other, what = (
-        (judged.shapeless, "a text without the format")
-        if declared(reward, "judges") == "shape"
-        else (judged.wrong, "a wrong answer")
-    )
+    judges = declared(reward, "judges")
+    what, others = "a wrong answer", scored.wrong
+    if judges == "shape":
+        what, others = "a text without the format", scored.shapeless
     # A user's reward may give some answers the same score.
-    too_high = (other > judged.right if full is None else other >= judged.right).sum()
+    too_high = (others > scored.right if full is None else others >= scored.right).sum()
     # Such a reward may score correct and wrong answers the same.
-    ignores_answer = declared(reward, "judges") == "style" or declared(reward, "ranks_group")
+    ignores_answer = judges == "style" or declared(reward, "ranks_group")
     if too_high and not ignores_answer:
         message = (
-            f"{name} gives {what} the same score as a correct answer, or more, on {too_high} "
-            f"{of}. Fix: check the reference answers and the parameters of the reward"
+            f"{name} gives {what} the same score as a correct answer, or more, on {too_high} of "
+            f"{count} sampled rows. Fix: check the reference answers and the parameters of the "
+            f"reward"
         )
         report.add(WARNING if full is None else ERROR, "contract.wrong", message)
-    elif full is None and judged.mean().nunique() == 1:
+    elif full is None and scored.mean().nunique() == 1:
         message = (
             f"{name} gives a correct answer, a wrong answer and text without the format the same "
-            f"score ({judged.right.mean():.3g}). If it always does, groups have no spread"
+            f"score ({scored.right.mean():.3g}). If it always does, groups have no spread"
         )
         report.add(WARNING, "contract.alike", message)

@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import clip, words
@@ -32,6 +32,7 @@ from r1_recipes.verification.gold import Gold, read_gold
 
 if TYPE_CHECKING:
     from datasets import Dataset
+    from pandas import Series
     from transformers import PreTrainedTokenizerBase
 
 # Tokens are counted in a sample of evenly spaced rows, and in the rows with most characters.
@@ -39,8 +40,6 @@ _MEASURED = 2000
 _LONGEST = 200
 # A sample of reference answers, evenly spaced. Reading an expression takes milliseconds.
 _SOLUTIONS = 20_000
-# The shares of rows with a failing mapper that are an error and a warning.
-_FAILING = (0.5, 0.01)
 
 
 def load(
@@ -50,27 +49,27 @@ def load(
     with report.refusals("data.unusable", essential=True):
         splits = load_splits(recipe, fmt, tokenizer)
     loaded, rows = splits.train_report, splits.train
-    message = f"{loaded}; test split: {splits.test_report}" if splits.test_report else str(loaded)
+    message = str(loaded)
+    if splits.test_report:
+        message += f"; test split: {splits.test_report}"
     report.add(WARNING if 2 * loaded.dropped.total() > loaded.read else OK, "data.rows", message)
     if loaded.failed:
         share = loaded.failed / loaded.read
-        reason, row = next(
-            (text, row) for text, row in loaded.first_index.items() if "fails with" in text
-        )
+        reason = next(text for text in loaded.first_index if "fails with" in text)
         message = (
             f"the mapper fails on {loaded.failed} of {loaded.read} rows ({share:.1%}), which are "
-            f"dropped. Row {row}: {reason}"
+            f"dropped. Row {loaded.first_index[reason]}: {reason}. Fix: repair the mapper, or "
+            f"raise SkipRow('why') to drop the row"
         )
-        fix = "Fix: repair the mapper, or raise SkipRow('why') to drop the row"
-        level = graded(share, error_at=_FAILING[0], warn_at=_FAILING[1])
-        report.add(level, "data.mapper", f"{message}. {fix}")
+        report.add(graded(share, error_at=0.5, warn_at=0.01), "data.mapper", message)
     if splits.overlap:
         message = (
             f"{splits.overlap} training rows have a question of the test split. Training drops "
             f"them and keeps {len(rows)} rows"
         )
         report.add(WARNING, "data.overlap", message)
-    if problem := nothing_held_out(recipe, loaded.read):
+    problem = nothing_held_out(recipe, loaded.read)
+    if problem:
         report.add(WARNING, "data.held_out", problem)
     elif splits.test is None:
         _check_held_out(report, recipe, fmt, tokenizer, rows)
@@ -86,12 +85,8 @@ def _check_held_out(
 ) -> None:
     """Compare the test split that a recipe names for ``evaluate`` with the training rows."""
     script = recipe.script
-    named = (
-        script.dataset_name
-        and "dataset_test_split" in recipe.settings
-        and script.dataset_test_split != script.dataset_train_split
-    )
-    if script.smoke or not named:
+    named = script.dataset_name and "dataset_test_split" in recipe.settings
+    if script.smoke or not named or script.dataset_test_split == script.dataset_train_split:
         return
     try:
         held_out = load_dataset(script, fmt, recipe.method, split="test", tokenizer=tokenizer)[0]
@@ -102,14 +97,11 @@ def _check_held_out(
     if 10 * shared > len(held_out):
         message = (
             f"{shared} of {len(held_out)} rows of dataset_test_split "
-            f"{script.dataset_test_split!r} are also training questions"
+            f"{script.dataset_test_split!r} are also training questions, so evaluate would not "
+            f"measure held-out accuracy. Fix: use disjoint splits ({split_fix(len(rows))}), and "
+            f"remove repeated questions"
         )
-        fix = f"use disjoint splits ({split_fix(len(rows))}), and remove repeated questions"
-        report.add(
-            WARNING,
-            "data.overlap",
-            f"{message}, so evaluate would not measure held-out accuracy. Fix: {fix}",
-        )
+        report.add(WARNING, "data.overlap", message)
 
 
 def check_lengths(
@@ -120,62 +112,63 @@ def check_lengths(
     window: int | None,
 ) -> None:
     """Compare the lengths of rows with the model's window, and show three prompts."""
-    from pandas import Series
-
     training, grpo = recipe.training, recipe.method == "grpo"
-    sizes = [len(words(row["prompt"])) for row in rows.select_columns("prompt")]
-    longest = sorted(range(len(rows)), key=lambda index: -sizes[index])[:_LONGEST]
-    picked = sorted({*evenly_spaced(len(rows), _MEASURED), *longest})
     rendered = partial(tokenizer.apply_chat_template, tokenize=False)
     with report.refusals("contract.template", essential=True):
         for index in evenly_spaced(len(rows), 3):
             prompt = rendered(rows[index]["prompt"], add_generation_prompt=True)
             report.show("data", f"Prompt of row {index}, as the model reads it:", prompt)
-        sample = rows.select(picked).select_columns(
-            ["prompt"] if grpo else ["prompt", "completion"]
-        )
-        texts = [
-            rendered(
-                row["prompt"] if grpo else row["prompt"] + row["completion"],
-                add_generation_prompt=grpo,
-            )
-            for row in sample
-        ]
-    lengths = Series(
-        [len(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]], index=picked
-    )
+        lengths = _measured(grpo, rows, tokenizer, rendered)
+    count, longest = len(lengths), lengths.max()
     message = (
-        f"a row has {lengths.median():.0f} tokens (median), the longest {lengths.max()}; the "
-        f"model's window is {window or 'not known'}"
+        f"a row has {lengths.median():.0f} tokens (median), the longest {longest}; the model's "
+        f"window is {window or 'not known'}"
     )
-    completion, limit = training.max_completion_length if grpo else 0, window or sys.maxsize
-    too_long = lengths.index[lengths + completion > limit]
+    key, condition, room = "max_length", "", window or sys.maxsize
+    if grpo:
+        room -= training.max_completion_length
+        key = "max_prompt_tokens"
+        condition = f"with max_completion_length {training.max_completion_length} "
+    too_long = lengths.index[lengths > room]
+    level = OK
     if len(too_long):
+        level = WARNING
         message += (
-            f". {len(too_long)} of {len(lengths)} measured rows "
-            f"{f'with max_completion_length {completion} ' if grpo else ''}may exceed the window "
+            f". {len(too_long)} of {count} measured rows {condition}may exceed the window "
+            f"(rows {join_names(too_long)}). Fix: {key}: {max(1, room)}"
         )
-        message += (
-            f"(rows {join_names(too_long)}). Fix: "
-            f"{'max_prompt_tokens' if grpo else 'max_length'}: {max(1, limit - completion)}"
-        )
-    report.add(
-        ERROR if lengths.max() + min(completion, 1) > limit else WARNING if len(too_long) else OK,
-        "data.window",
-        message,
-    )
+    if window and longest + grpo > window:  # A prompt needs room for a token of the completion.
+        level = ERROR
+    report.add(level, "data.window", message)
     if not grpo and training.max_length:
         share = (lengths > training.max_length).mean()
         message = (
-            f"max_length {training.max_length} cuts {round(share * len(lengths))} of "
-            f"{len(lengths)} measured examples ({share:.0%})"
+            f"max_length {training.max_length} cuts {round(share * count)} of {count} measured "
+            f"examples ({share:.0%})"
         )
         if share:
             message += (
-                f", so the model does not learn to end them. Fix: max_length: {lengths.max()}, or "
-                f"drop long examples with max_solution_tokens"
+                f", so the model does not learn to end them. Fix: max_length: {longest}, or drop "
+                f"long examples with max_solution_tokens"
             )
         report.add(graded(share, error_at=0.5), "data.max_length", message)
+
+
+def _measured(grpo: bool, rows: Dataset, tokenizer: Any, rendered: Callable) -> Series:
+    """Return the tokens of a sample of prompts (GRPO) or examples (SFT), by row."""
+    from pandas import Series
+
+    sizes = [len(words(prompt)) for prompt in rows["prompt"]]
+    longest = sorted(range(len(rows)), key=lambda index: -sizes[index])
+    picked = sorted({*evenly_spaced(len(rows), _MEASURED), *longest[:_LONGEST]})
+    sample = rows.select(picked)
+    if grpo:
+        texts = [rendered(prompt, add_generation_prompt=True) for prompt in sample["prompt"]]
+    else:
+        examples = zip(sample["prompt"], sample["completion"], strict=True)
+        texts = [rendered(prompt + completion) for prompt, completion in examples]
+    tokens = tokenizer(texts, add_special_tokens=False)["input_ids"]
+    return Series(list(map(len, tokens)), index=picked)
 
 
 # A comma may be a decimal comma or separate a list. A point may be a decimal point or separate
@@ -242,12 +235,14 @@ def _check_readable(
     sample = rows.select(picked)
     readable: dict[int, bool] = {}
     for name in judges:
-        for index, read in readable_golds(name, rewards[name], sample).items():
-            readable[picked[index]] = readable.get(picked[index], True) and read
+        for position, read in readable_golds(name, rewards[name], sample).items():
+            index = picked[position]
+            readable[index] = readable.get(index, True) and read
     if not readable:
         return False
     unread = [index for index, read in readable.items() if not read]
-    share, names = len(unread) / len(readable), " and ".join(judges)
+    share = len(unread) / len(readable)
+    names = " and ".join(judges)
     message = f"{names} can read all {len(readable)} reference answers"
     if unread:
         first = clip(str(rows[unread[0]]["solution"]), 80)
@@ -267,12 +262,10 @@ def _check_readings(report: Report, solutions: Mapping[int, str]) -> None:
     for code, level, applies, meaning in _READINGS:
         matching = [index for index, gold in parsed.items() if gold and applies(gold)]
         if matching:
-            first = (
-                f"rows {join_names(matching)}; the first is {clip(solutions[matching[0]], 80)!r}"
-            )
-            meaning = meaning.format(first=first)
+            example = clip(solutions[matching[0]], 80)
+            first = f"rows {join_names(matching)}; the first is {example!r}"
             count = f"{len(matching)} of {len(solutions)} reference answers"
-            report.add(level, code, f"{count} {meaning}")
+            report.add(level, code, f"{count} {meaning.format(first=first)}")
 
 
 def _check_locale(report: Report, solutions: Mapping[int, str]) -> None:

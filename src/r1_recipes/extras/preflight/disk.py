@@ -12,24 +12,23 @@ from r1_recipes.recipe import Recipe
 
 def check_disk(report: Report, recipe: Recipe, shape: Shape, steps: int, shards: int) -> None:
     """Compare the size of the checkpoints and the final model with the free space."""
-    training, folder = recipe.training, Path(recipe.training.output_dir).absolute()
+    folder = Path(recipe.training.output_dir).absolute()
     weights, whole = checkpoint_bytes(recipe, shape, shards)
-    at_once = checkpoints_at_once(training, steps)
-    new = max(0, at_once - len([*folder.glob("checkpoint-*")]))
-    needed = new * whole + weights
-    free = shutil.disk_usage(next(path for path in (folder, *folder.parents) if path.exists())).free
+    at_once = checkpoints_at_once(recipe.training, steps)
+    present = len([*folder.glob("checkpoint-*")])
+    needed = max(0, at_once - present) * whole + weights
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    free = shutil.disk_usage(existing).free
     message = (
         f"output_dir: {at_once} checkpoints of {whole / 1e9:.2f} GB and the final model need "
-        f"{needed / 1e9:.1f} GB more; "
-        f"the disk of {folder} has {free / 1e9:.1f} GB free"
+        f"{needed / 1e9:.1f} GB more; the disk of {folder} has {free / 1e9:.1f} GB free"
     )
+    level = OK
     if needed > free:
         message += (
             ". Fix: another --output_dir, a lower save_total_limit, or save_only_model: true "
             "(a run cannot resume from such a checkpoint)"
         )
-    level = OK
-    if needed > free:
         # Without a GPU, the training will probably run on another machine.
         level = WARNING if device_memory(recipe) is None else ERROR
     report.add(level, "fit.disk", message)
@@ -41,8 +40,11 @@ def checkpoint_bytes(recipe: Recipe, shape: Shape, shards: int) -> tuple[float, 
     A model with adapters saves only the adapters.
     """
     state = training_state(recipe, shape, shards)
-    weights = float(shape.trained_bytes) if recipe.model.use_peft else state["weights"]
-    return weights, weights if recipe.training.save_only_model else weights + state["optimizer"]
+    saved = shape.trained_bytes if recipe.model.use_peft else state["weights"]
+    whole = saved
+    if not recipe.training.save_only_model:
+        whole += state["optimizer"]
+    return saved, whole
 
 
 def checkpoints_at_once(training: Any, steps: int) -> int:
@@ -50,15 +52,13 @@ def checkpoints_at_once(training: Any, steps: int) -> int:
 
     The trainer deletes an old checkpoint only after it has written the new one.
     """
-    strategy = getattr(training.save_strategy, "value", training.save_strategy)
-    if strategy == "no":
+    if training.save_strategy == "no":
         return 0
-    every = (
-        training.save_steps
-        if training.save_steps >= 1
-        else max(1, math.ceil(steps * training.save_steps))
-    )
-    saves = (
-        math.ceil(steps / every) if strategy == "steps" else math.ceil(training.num_train_epochs)
-    )
-    return min(saves, training.save_total_limit + 1) if training.save_total_limit else saves
+    saves = math.ceil(training.num_train_epochs)
+    if training.save_strategy == "steps":
+        every = training.save_steps
+        if every < 1:  # A share of all steps.
+            every = max(1, math.ceil(steps * every))
+        saves = math.ceil(steps / every)
+    limit = training.save_total_limit
+    return min(saves, limit + 1) if limit else saves

@@ -71,22 +71,21 @@ class Report:
             if isinstance(error, TemplateError):
                 message = (
                     f"chat_template: rejects a conversation: {first_line(error)} Fix, if it does "
-                    f"not support system messages: "
+                    f'not support system messages: system_prompt: "" with the instruction in the '
+                    f"question, or another chat_template"
                 )
-                message += (
-                    'system_prompt: "" with the instruction in the question, or another '
-                    "chat_template"
-                )
-            self.add(
-                ERROR, "fit.batch" if isinstance(error, BatchError) else code, masked_text(message)
-            )
+            if isinstance(error, BatchError):
+                code = "fit.batch"
+            self.add(ERROR, code, masked_text(message))
             if essential:
                 raise AbortChecks from error
 
 
 def graded(share: float, error_at: float, warn_at: float = 0.0) -> str:
     """Return the level of a finding from the share of affected rows."""
-    return ERROR if share >= error_at else WARNING if share and share >= warn_at else OK
+    if share >= error_at:
+        return ERROR
+    return WARNING if share and share >= warn_at else OK
 
 
 def evenly_spaced(total: int, count: int) -> list[int]:

@@ -35,8 +35,10 @@ def model_shape(report: Report, recipe: Recipe) -> Shape:
         freeze_parameters(model, recipe.script.unfrozen_parameters)
     size = dimensions_of(config, model)
     weight_bytes = sum(parameter.nbytes for parameter in model.parameters())
-    if recipe.model.load_in_4bit or recipe.model.load_in_8bit:
-        weight_bytes = size.parameters * (0.5 if recipe.model.load_in_4bit else 1)
+    if recipe.model.load_in_4bit:
+        weight_bytes = size.parameters * 0.5
+    elif recipe.model.load_in_8bit:
+        weight_bytes = size.parameters
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     trainable = sum(parameter.numel() for parameter in trained)
     trained_bytes = sum(parameter.nbytes for parameter in trained)
@@ -51,19 +53,18 @@ def model_shape(report: Report, recipe: Recipe) -> Shape:
 def training_state(recipe: Recipe, shape: Shape, shards: int) -> dict[str, float]:
     """Return the bytes of weights, gradients and optimizer states, over all shards."""
     training, trainable = recipe.training, shape.trainable
-    weights, gradients, copy, moment = (
-        shape.weight_bytes,
-        shape.trained_bytes,
-        0,
-        shape.trained_bytes,
-    )
+    weights = shape.weight_bytes
+    gradients = moment = shape.trained_bytes
+    optimizer = 0
     if shards > 1 and (training.bf16 or training.fp16):  # ZeRO and FSDP train a copy in fp32.
-        weights, gradients = min(weights, 2 * shape.parameters), 2 * trainable
-        copy = moment = 4 * trainable
+        weights = min(weights, 2 * shape.parameters)
+        gradients = 2 * trainable
+        optimizer = moment = 4 * trainable
     if "8bit" in training.optim:
         moment = trainable
-    moments = 2 * moment if "adam" in training.optim else 0
-    return {"weights": weights, "gradients": gradients, "optimizer": copy + moments}
+    if "adam" in training.optim:
+        optimizer += 2 * moment
+    return {"weights": weights, "gradients": gradients, "optimizer": optimizer}
 
 
 def device_memory(recipe: Recipe) -> int | None:
@@ -79,12 +80,14 @@ _FULL = 0.85
 
 def check_memory(report: Report, recipe: Recipe, shape: Shape, shards: int) -> None:
     """Compare the memory needed on each device with the memory that vLLM leaves."""
-    training, state = recipe.training, training_state(recipe, shape, shards)
+    training = recipe.training
+    state = training_state(recipe, shape, shards)
     if getattr(training, "beta", 0) and not recipe.model.use_peft:
         state["reference"] = state["weights"]
     if "paged" in training.optim:
         state["optimizer"] = 0  # It is in main memory.
-    needed, available = sum(state.values()) / shards, device_memory(recipe)
+    needed = sum(state.values()) / shards
+    available = device_memory(recipe)
     message = (
         f"training {shape.trainable:,} of {shape.parameters:,} parameters takes "
         f"{needed / 1e9:.2f} GB on each device for {', '.join(state)}, without activations"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common import extras
@@ -11,7 +12,7 @@ from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.messages import clip
 from r1_recipes.completions.transformers import complete, load_model, sampling
 from r1_recipes.completions.types import Backend, Completion, Request, SamplingPlan, Sink
-from r1_recipes.extras.preflight.contract import Rewards
+from r1_recipes.extras.preflight.contract import Rewards, Row
 from r1_recipes.extras.preflight.findings import OK, WARNING, Report, evenly_spaced, graded
 from r1_recipes.models.agent import agent
 from r1_recipes.prompts.formats import ResponseFormat
@@ -28,7 +29,7 @@ _SATURATED = (
     (0, "all_zero", "start from SFT or easier problems, and read the completions"),
     (1, "all_one", "use harder problems (keep those that the model sometimes fails)"),
 )
-Sampled = tuple[dict[str, Any], Completion]  # A row, and a completion of it.
+Sampled = tuple[Row, Completion]  # A row, and a completion of it.
 
 
 def check(
@@ -37,7 +38,6 @@ def check(
     fmt: ResponseFormat,
     rewards: Rewards,
     rows: Dataset,
-    *,
     groups: int,
     seconds: float,
 ) -> None:
@@ -55,23 +55,15 @@ def check(
             )
             report.add(WARNING, "signal.slow", message)
         if done:
-            texts, tokens = (
-                [completion.text for _, completion in sampled],
-                [completion.tokens for _, completion in sampled],
-            )
-            tables = rewards.scores(
-                report,
-                "signal.reward_fails",
-                [row for row, _ in sampled],
-                {"sampled": texts},
-                tokens,
-            )
-            scores = DataFrame(
-                {name: table["sampled"] for name, table in tables.items()},
-                index=range(len(sampled)),
-            )
-            if any(completion.reward is not None for _, completion in sampled):
-                scores["environment"] = [completion.reward for _, completion in sampled]
+            sampled_rows, completions = zip(*sampled, strict=True)
+            texts = {"sampled": [completion.text for completion in completions]}
+            tokens = [completion.tokens for completion in completions]
+            tables = rewards.scores(report, "signal.reward_fails", sampled_rows, texts, tokens)
+            columns = {name: table["sampled"] for name, table in tables.items()}
+            scores = DataFrame(columns, index=range(len(sampled)))
+            earned = [completion.reward for completion in completions]
+            if any(reward is not None for reward in earned):
+                scores["environment"] = earned
             check_scores(report, recipe, fmt, rewards, sampled, scores)
 
 
@@ -82,42 +74,37 @@ def sample(
     from tqdm.auto import tqdm
     from transformers import GenerationConfig, set_seed
 
-    training, end = recipe.training, time.monotonic() + seconds
+    training = recipe.training
+    end = time.monotonic() + seconds
+    limit = training.max_completion_length
+    settings = sampling(training)
     # generation_kwargs may hold keys that only vLLM knows (stop_token_ids).
     known = vars(GenerationConfig())
-    extra = {
-        key: value for key, value in (training.generation_kwargs or {}).items() if key in known
-    }
-    limit, settings = training.max_completion_length, sampling(training) | extra
+    for key, value in (training.generation_kwargs or {}).items():
+        if key in known:
+            settings[key] = value
     sampled: list[Sampled] = []
-    made: dict[int, list[Completion]] = {}
+    group: list[Completion] = []
     plan = (training.temperature, training.num_generations)
     try:
         model = load_model(recipe)
         set_seed(training.seed)
         tools, environments = agent(recipe, tokenizer)
-        single = _Batches(model, tokenizer, settings, limit)
-        backend: Backend = single
+        backend: Backend = _Batches(model, tokenizer, settings, limit, end)
         if tools or environments:
-            backend = extras.needed("agents", "tools").EpisodeBackend(
-                single, tools, environments, rows, training.max_tool_calling_iterations, limit
-            )
+            agents = extras.needed("agents", "tools")
+            turns = training.max_tool_calling_iterations
+            backend = agents.EpisodeBackend(backend, tools, environments, rows, turns, limit)
         for index in tqdm(evenly_spaced(len(rows), groups), desc="sampling", unit="group"):
-            row, began = rows[index], time.monotonic()
+            row = rows[index]
+            began = time.monotonic()
             if began >= end:
                 break
-            single.end = end
-            backend.run(
-                [Request(index, row["prompt"])],
-                lambda index, completions, error: made.update({index: completions}),
-                [plan],
-            )
-            group = made[index]
+            group.clear()
+            request = Request(index, row["prompt"])
+            backend.run([request], lambda _, completions, error: group.extend(completions), [plan])
             # The time limit cut this group, so its rewards would mislead.
-            if any(
-                completion.finish_reason == "length" and completion.tokens < limit
-                for completion in group
-            ):
+            if any(made.finish_reason == "length" and made.tokens < limit for made in group):
                 break
             sampled += [(row, completion) for completion in group]
             report.seconds.append(time.monotonic() - began)
@@ -130,26 +117,23 @@ def sample(
     return sampled
 
 
+@dataclass(frozen=True)
 class _Batches:
     """Generates with the recipe's settings until ``end``, a time of ``time.monotonic``."""
 
-    end = 0.0
-
-    def __init__(self, model: Any, tokenizer: Any, settings: dict[str, Any], limit: int) -> None:
-        self._model, self._tokenizer, self._settings, self._limit = (
-            model,
-            tokenizer,
-            settings,
-            limit,
-        )
+    model: Any
+    tokenizer: Any
+    settings: dict[str, Any]
+    limit: int
+    end: float
 
     def run(
         self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]
     ) -> None:
-        settings = self._settings | {"max_time": max(0.1, self.end - time.monotonic())}
-        [groups] = complete(
-            self._model, self._tokenizer, requests, [(settings, sampling_plans[0][1])], self._limit
-        )
+        settings = self.settings | {"max_time": max(0.1, self.end - time.monotonic())}
+        _, copies = sampling_plans[0]
+        plans = [(settings, copies)]
+        [groups] = complete(self.model, self.tokenizer, requests, plans, self.limit)
         for request, group in zip(requests, groups, strict=True):
             sink(request.index, group, None)
 
@@ -174,14 +158,8 @@ def check_scores(
     varied = high - low > 1e-9
     # Only groups with a score count.
     share = varied.astype(float).where(high.notna()).mean()
-    summary = DataFrame(
-        {
-            "judged": scores.count(),
-            "mean": scores.mean(),
-            "std": scores.std(ddof=0),
-            "groups_with_spread": share,
-        }
-    )
+    columns = {"judged": scores.count(), "mean": scores.mean(), "std": scores.std(ddof=0)}
+    summary = DataFrame({**columns, "groups_with_spread": share})
     report.show("signal", f"{len(sampled)} completions in {len(low)} groups:", summary)
     _show_examples(report, fmt, sampled, scores)
     cut = sum(completion.finish_reason == "length" for _, completion in sampled)
@@ -194,10 +172,13 @@ def check_scores(
             message = f"{name}: {row['mean']:.3g} on average, and no group has spread"
             report.add(WARNING, "signal.reward", f"{message}, so GRPO learns nothing from it")
     if not by_reward.empty:
-        lowest, highest = low[by_reward.index].min(axis=1), high[by_reward.index].max(axis=1)
+        lowest = low[by_reward.index].min(axis=1)
+        highest = high[by_reward.index].max(axis=1)
         _check_spread(report, ~varied["sum"], lowest, highest)  # TRL reads a missing sum as 0.
-    if settings := recipe.script.dynamic_sampling:
-        _check_rounds(report, settings["max_rounds"], share[settings.get("reward") or "sum"])
+    settings = recipe.script.dynamic_sampling
+    if settings:
+        reward = settings.get("reward") or "sum"
+        _check_rounds(report, settings["max_rounds"], share[reward])
 
 
 def _check_truncation(report: Report, limit: int, cut: int, count: int) -> None:
@@ -235,7 +216,8 @@ def _check_rounds(report: Report, rounds: int, spread: float) -> None:
     further round samples as many groups as are missing.
     """
     flat = 1 - spread
-    sampled, filled = sum(flat**earlier for earlier in range(rounds)), 1 - flat**rounds
+    sampled = sum(flat**earlier for earlier in range(rounds))
+    filled = 1 - flat**rounds
     message = (
         f"dynamic_sampling samples {sampled:.1f} times a batch in up to {rounds} rounds, after "
         f"which {filled:.0%} of its groups have spread"
@@ -247,19 +229,20 @@ def _show_examples(
     report: Report, fmt: ResponseFormat, sampled: Sequence[Sampled], scores: DataFrame
 ) -> None:
     """Show five completions from the lowest sum to the highest."""
-    order = list(scores["sum"].fillna(0.0).sort_values(kind="stable").index)
-    # Always include the best completion.
-    picked = [*(order[position] for position in evenly_spaced(len(order), _SHOWN)[:-1]), order[-1]]
-    for number, index in enumerate(picked, start=1):
+    order = scores["sum"].fillna(0.0).sort_values(kind="stable").index
+    best = len(order) - 1
+    positions = [*evenly_spaced(len(order), _SHOWN)[:-1], best]
+    for number, index in enumerate(order[positions], start=1):
         row, completion = sampled[index]
-        values = ", ".join(
-            f"{name} {value:.3g}" if value == value else f"{name} no score"
-            for name, value in scores.loc[index].items()
-        )
+        values = []
+        for name, value in scores.loc[index].items():
+            missing = value != value  # Only NaN differs from itself.
+            values.append(f"{name} no score" if missing else f"{name} {value:.3g}")
+        answer = fmt.parse(completion.text).answer
+        question = clip(row["prompt"][-1]["content"], 80)
         title = (
-            f"Completion {number}: {values}; {completion.tokens} tokens, finish_reason "
-            f"{completion.finish_reason}; reference answer "
-            f"{row.get('solution')!r}, parsed answer {fmt.parse(completion.text).answer!r}; "
-            f"question {clip(row['prompt'][-1]['content'], 80)!r}"
+            f"Completion {number}: {', '.join(values)}; {completion.tokens} tokens, finish_reason "
+            f"{completion.finish_reason}; reference answer {row.get('solution')!r}, parsed answer "
+            f"{answer!r}; question {question!r}"
         )
         report.show("signal", title, fmt.full_text(completion.text))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from typing import TYPE_CHECKING
 
 from jinja2 import TemplateError
@@ -31,42 +33,32 @@ def _check_start(
     report: Report, recipe: Recipe, tokenizer: PreTrainedTokenizerBase, fmt: ResponseFormat
 ) -> None:
     tags, opening = fmt.reasoning_tags or (), generation_prompt(tokenizer)
-    opened = {
-        other.reasoning_tags[0]
-        for other in FORMATS.values()
-        if other.reasoning_tags and leaves_open(opening, other.reasoning_tags)
-    }
+    pairs = {other.reasoning_tags for other in FORMATS.values() if other.reasoning_tags}
+    opened = {pair[0] for pair in pairs if leaves_open(opening, pair)}
     foreign = sorted(opened.difference(tags))
-    template = f"the chat template of {recipe.model.model_name_or_path}"
+    origin = f"the chat template of {recipe.model.model_name_or_path}"
     if foreign:
-        reads = (
-            f"expects {tags[0]!r}, so completions start in the wrong block"
-            if tags
-            else "does not separate reasoning from the answer"
-        )
+        level = WARNING
+        reads = "does not separate reasoning from the answer"
+        if tags:
+            level = ERROR
+            reads = f"expects {tags[0]!r}, so completions start in the wrong block"
+        others = [mark for mark in itertools.chain(*fmt.marks) if mark not in tags]
         message = (
-            f"{template} opens the assistant's turn with {foreign[0]!r}, but response_format "
-            f"{fmt.name!r} {reads}"
+            f"{origin} opens the assistant's turn with {foreign[0]!r}, but response_format "
+            f"{fmt.name!r} {reads}. Fix: {fitting_format([*foreign, *others], fmt)}, or another "
+            f"chat_template"
         )
-        fits = fitting_format(
-            [*foreign, *(mark for group in fmt.marks for mark in group if mark not in tags)], fmt
-        )
-        report.add(
-            ERROR if tags else WARNING,
-            "contract.prefill",
-            f"{message}. Fix: {fits}, or another chat_template",
-        )
+        report.add(level, "contract.prefill", message)
     elif fmt.prefill:
-        origin = (
-            "the recipe's prefill"
-            if recipe.script.prefill
-            else f"{template} (so do not set prefill)"
-        )
+        origin += " (so do not set prefill)"
+        if recipe.script.prefill:
+            origin = "the recipe's prefill"
         message = (
             f"{origin} already opens the assistant's turn with {fmt.prefill!r}. The model does not "
-            f"repeat it, so a reward of your own"
+            f"repeat it, so a reward of your own must not look for it"
         )
-        report.add(OK, "contract.prefill", f"{message} must not look for it")
+        report.add(OK, "contract.prefill", message)
 
 
 def _check_end(report: Report, recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -74,48 +66,37 @@ def _check_end(report: Report, recipe: Recipe, tokenizer: PreTrainedTokenizerBas
 
     model, sft = recipe.model.model_name_or_path, recipe.method == "sft"
     if tokenizer.eos_token is None:
-        report.add(
-            ERROR,
-            "contract.eos",
-            f"the tokenizer of {model} has no eos_token, so no completion ends. Fix: set "
-            f"eos_token in the tokenizer",
-        )
+        message = f"the tokenizer of {model} has no eos_token, so no completion ends. "
+        message += "Fix: set eos_token in the tokenizer"
+        report.add(ERROR, "contract.eos", message)
         return
     try:
         end = turn_end(model, tokenizer, getattr(recipe.training, "eos_token", None))
     except (RecipeError, TemplateError) as error:
+        message = f"the chat template of {model} cannot write an assistant's turn: {error}"
         # A GRPO run never writes this text, so it does not fail.
-        report.add(
-            ERROR if sft else WARNING,
-            "contract.eos",
-            f"the chat template of {model} cannot write an assistant's turn: {error}",
-        )
+        report.add(ERROR if sft else WARNING, "contract.eos", message)
         return
-    try:
-        ids = GenerationConfig.from_pretrained(
-            model, revision=recipe.model.model_revision
-        ).eos_token_id
-    except OSError:  # The checkpoint has no generation config.
-        ids = None
-    stops = {
-        tokenizer.eos_token,
-        *tokenizer.convert_ids_to_tokens(
-            ids if isinstance(ids, list) else [ids] if ids is not None else []
-        ),
-    }
+    stops = {tokenizer.eos_token}
+    # The checkpoint may have no generation config.
+    with contextlib.suppress(OSError):
+        config = GenerationConfig.from_pretrained(model, revision=recipe.model.model_revision)
+        ids = config.eos_token_id
+        if isinstance(ids, int):
+            ids = [ids]
+        stops.update(tokenizer.convert_ids_to_tokens(ids or []))
     level, message = OK, f"the chat template ends a message with {end!r}"
     if end in stops:
         message += ", and generation stops there"
     elif sft:
         message += f"; SFT makes it the eos_token (now {tokenizer.eos_token!r})"
     else:
+        tokens = join_names(sorted(map(repr, stops)))
         message += (
-            f", but generation stops only at {join_names(sorted(map(repr, stops)))}, so "
-            f"completions may continue up to max_completion_length. Fix: set "
-        )
-        message += (
-            f"eos_token_id to {tokenizer.convert_tokens_to_ids(end)} in the checkpoint's "
-            f"generation_config.json, or start from SFT"
+            f", but generation stops only at {tokens}, so completions may continue up to "
+            f"max_completion_length. Fix: set eos_token_id to "
+            f"{tokenizer.convert_tokens_to_ids(end)} in the checkpoint's generation_config.json, "
+            f"or start from SFT"
         )
         level = WARNING
     report.add(level, "contract.eos", message)

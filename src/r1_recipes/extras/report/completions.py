@@ -2,13 +2,14 @@
 
 import base64
 import gzip
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from r1_recipes.common.messages import clip, words
-from r1_recipes.extras.report.read import RunData, finite, is_number
+from r1_recipes.extras.report.read import JsonObject, RunData, finite, is_number
 
 # The size of the compressed completions in base64. With 0.6 MB for the page itself and its curves,
 # the page stays below 15 MB.
@@ -35,22 +36,22 @@ def pack_completions(runs: Sequence[RunData]) -> tuple[str, int, int]:
     Returns:
         The packed completions, the number of completions in them, and the total number.
     """
-    files = [(number, *file) for number, run in enumerate(runs) for file in _files(run)]
-    total = sum(count for *_, count in files)
-    tables = [
-        _rows(number, runs[number], path)
-        for number, path, _ in evenly_spaced(files, MAX_COMPLETIONS / max(1, total))
-    ]
+    files, total = [], 0
+    for number, run in enumerate(runs):
+        for path, count in _files(run):
+            files.append((number, path))
+            total += count
+    tables = []
+    for number, path in evenly_spaced(files, MAX_COMPLETIONS / max(1, total)):
+        tables.append(_rows(number, runs[number], path))
     share = 1.0
     while True:
         chosen = evenly_spaced(tables, share)
-        rows = [row for table in chosen for row in table]
-        text = json.dumps(
-            _columns(rows), ensure_ascii=False, separators=(",", ":"), allow_nan=False
-        )
-        packed = base64.b64encode(
-            gzip.compress(text.encode("utf-8", "replace"), 6, mtime=0)
-        ).decode("ascii")
+        rows = [*itertools.chain(*chosen)]
+        columns = _columns(rows)
+        text = json.dumps(columns, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        data = gzip.compress(text.encode("utf-8", "replace"), 6, mtime=0)
+        packed = base64.b64encode(data).decode("ascii")
         if len(packed) <= MAX_COMPLETION_BYTES or len(chosen) <= 1:
             return packed, len(rows), total
         share *= 0.95 * MAX_COMPLETION_BYTES / len(packed)
@@ -60,39 +61,47 @@ def _files(run: RunData) -> Iterator[tuple[Path, int]]:
     """Yield the files of a run, one per step, and the number of rows in each."""
     import pyarrow.parquet
 
-    for path in sorted(
-        path for folder in FOLDERS for path in (run.path / folder).glob("*.parquet")
-    ):
+    paths: list[Path] = []
+    for folder in FOLDERS:
+        paths += (run.path / folder).glob("*.parquet")
+    for path in sorted(paths):
         if path.is_symlink() or not path.is_file():
             continue
         with run.reading(f"{path.parent.name}/{path.name}"):
             metadata = pyarrow.parquet.read_metadata(path)
-            groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-            columns = [
-                group.column(number) for group in groups for number in range(group.num_columns)
-            ]
-            size = sum(group.total_byte_size for group in groups)
-            if max(size, path.stat().st_size * 8) > _MAX_TABLE_BYTES:
-                raise ValueError(f"has {size} bytes when unpacked, more than {_MAX_TABLE_BYTES}")
-            # With another codec, the unpacked size may differ from the footer.
-            if others := {column.compression for column in columns}.difference(_CODECS):
-                raise ValueError(f"has compression {min(others)}, not {' or '.join(_CODECS)}")
-            values = sum(column.num_values for column in columns)
-            if values > _MAX_TABLE_VALUES:
-                raise ValueError(f"has {values} values, more than {_MAX_TABLE_VALUES}")
+            _check_size(metadata, path.stat().st_size)
             yield path, metadata.num_rows
 
 
-def _rows(number: int, run: RunData, path: Path) -> list[dict[str, Any]]:
+def _check_size(metadata: Any, packed_size: int) -> None:
+    """Raise if a file would unpack to too much, by its footer and its packed size."""
+    size, values, codecs = 0, 0, set()
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        size += group.total_byte_size
+        for column in map(group.column, range(group.num_columns)):
+            values += column.num_values
+            codecs.add(column.compression)
+    if max(size, packed_size * 8) > _MAX_TABLE_BYTES:
+        raise ValueError(f"has {size} bytes when unpacked, more than {_MAX_TABLE_BYTES}")
+    # With another codec, the unpacked size may differ from the footer.
+    others = codecs.difference(_CODECS)
+    if others:
+        raise ValueError(f"has compression {min(others)}, not {' or '.join(_CODECS)}")
+    if values > _MAX_TABLE_VALUES:
+        raise ValueError(f"has {values} values, more than {_MAX_TABLE_VALUES}")
+
+
+def _rows(number: int, run: RunData, path: Path) -> list[JsonObject]:
     import pyarrow.parquet
 
     names, factors = run.settings.get("reward_funcs"), run.settings.get("reward_weights")
-    pairs = (
-        zip(names, factors, strict=False)
-        if isinstance(names, list) and isinstance(factors, list)
-        else ()
-    )
-    weights = {str(name).rpartition(":")[2]: factor for name, factor in pairs if is_number(factor)}
+    weights = {}
+    if isinstance(names, list) and isinstance(factors, list):
+        for name, factor in zip(names, factors, strict=False):
+            if is_number(factor):
+                weights[str(name).rpartition(":")[2]] = factor
+    kind = FOLDERS.index(path.parent.name)
     with run.reading(f"{path.parent.name}/{path.name}"), pyarrow.parquet.ParquetFile(path) as file:
         rows, size = [], 0
         # A single row may unpack to the whole file, and the footer may understate its size.
@@ -102,10 +111,7 @@ def _rows(number: int, run: RunData, path: Path) -> list[dict[str, Any]]:
             size += batch.nbytes
             if size > _MAX_TABLE_BYTES:
                 raise ValueError(f"has more than {_MAX_TABLE_BYTES} bytes when unpacked")
-            rows += [
-                _row(number, FOLDERS.index(path.parent.name), values, weights)
-                for values in batch.to_pylist()
-            ]
+            rows += [_row(number, kind, values, weights) for values in batch.to_pylist()]
         return rows
     return []
 
@@ -115,59 +121,64 @@ def evenly_spaced(items: list[Any], share: float) -> list[Any]:
     count = max(1, round(len(items) * share))
     if count >= len(items):
         return items
-    return [items[round(i * (len(items) - 1) / max(1, count - 1))] for i in range(count)]
+    last, gaps = len(items) - 1, max(1, count - 1)
+    return [items[round(number * last / gaps)] for number in range(count)]
 
 
-def _row(
-    run: int, kind: int, values: dict[str, Any], weights: Mapping[str, float]
-) -> dict[str, Any]:
-    others = {
-        key: value for key, value in values.items() if key not in _NO_REWARD and value is not None
-    }
-    scores = {key: finite(value) for key, value in others.items() if is_number(value)}
-    prompt = values.get("prompt")
-    turns = prompt if isinstance(prompt, list) else [{"role": "user", "content": prompt}]
-    questions = [
-        message.get("content")
-        for message in turns
-        if isinstance(message, dict) and message.get("role") == "user"
-    ]
-    weighted = [weights.get(key, 1.0) * score for key, score in scores.items() if score is not None]
+def _row(run: int, kind: int, values: JsonObject, weights: Mapping[str, float]) -> JsonObject:
+    scores, extra, weighted = {}, {}, []
+    for key, value in values.items():
+        if key in _NO_REWARD or value is None:
+            continue
+        if not is_number(value):
+            extra[key] = clip(words(value) or str(value))
+            continue
+        score = scores[key] = finite(value)
+        if score is not None:
+            weighted.append(weights.get(key, 1.0) * score)
+    prompt, step = values.get("prompt"), values.get("step")
     return {
         "run": run,
         "kind": kind,
-        "step": values["step"] if isinstance(values.get("step"), int) else None,
-        "prompt": (clip(words(prompt, roles=True)), clip(words(questions[-1:]))),
+        "step": step if isinstance(step, int) else None,
+        "prompt": (clip(words(prompt, roles=True)), clip(_question(prompt))),
         "text": clip(words(values.get("completion"))),
         "reward": finite(sum(weighted)) if weighted else None,
         "advantage": finite(values.get("advantage")),
         "scores": scores,
-        "extra": {
-            key: clip(words(value) or str(value))
-            for key, value in others.items()
-            if key not in scores
-        },
+        "extra": extra,
     }
 
 
-def _columns(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _question(prompt: Any) -> str:
+    """Return the last user message."""
+    if not isinstance(prompt, list):
+        return words(prompt)
+    question = None
+    for message in prompt:
+        if isinstance(message, dict) and message.get("role") == "user":
+            question = message.get("content")
+    return words(question)
+
+
+def _columns(rows: Sequence[JsonObject]) -> JsonObject:
     """Return the rows as the lists that the page reads.
 
     ``scores`` and ``extra`` have a list for each name. A prompt is an index into ``prompts``, which
     holds its whole text and its question.
     """
-    prompts = {
-        prompt: index for index, prompt in enumerate(dict.fromkeys(row["prompt"] for row in rows))
-    }
-    rewards, extras = (
-        list(dict.fromkeys(name for row in rows for name in row[kind]))
-        for kind in ("scores", "extra")
-    )
-    table: dict[str, Any] = {
-        name: [row[name] for row in rows]
-        for name in ("run", "kind", "step", "text", "reward", "advantage")
-    }
-    table["prompt"] = [prompts[row["prompt"]] for row in rows]
-    table["scores"] = [[row["scores"].get(name) for row in rows] for name in rewards]
-    table["extra"] = [[row["extra"].get(name) for row in rows] for name in extras]
+    prompts: dict[Any, int] = {}
+    table: JsonObject = {"prompt": []}
+    for row in rows:
+        index = prompts.setdefault(row["prompt"], len(prompts))
+        table["prompt"].append(index)
+    for name in ("run", "kind", "step", "text", "reward", "advantage"):
+        table[name] = [row[name] for row in rows]
+    rewards, table["scores"] = _by_name([row["scores"] for row in rows])
+    extras, table["extra"] = _by_name([row["extra"] for row in rows])
     return {"rewards": rewards, "extras": extras, "prompts": list(prompts), "rows": table}
+
+
+def _by_name(mappings: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[Any]]]:
+    names = list(dict.fromkeys(itertools.chain(*mappings)))
+    return names, [[mapping.get(name) for mapping in mappings] for name in names]

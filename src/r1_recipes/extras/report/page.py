@@ -21,13 +21,21 @@ from typing import Any
 from r1_recipes.common import files
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.extras.report.completions import evenly_spaced, pack_completions
-from r1_recipes.extras.report.read import RunData, find_flags, read_evaluations, read_run, strings
+from r1_recipes.extras.report.read import (
+    JsonObject,
+    RunData,
+    find_flags,
+    read_evaluations,
+    read_run,
+    strings,
+)
 
 logger = logging.getLogger("r1_recipes.report")
 
 REPORT_FILE = "report.html"
 # The most points of a curve. A chart is about 400 pixels wide.
 MAX_POINTS = 2_000
+_FOLDER = resources.files("r1_recipes.extras.report") / "assets"
 _ASSETS = (
     "page.html",
     "style.css",
@@ -57,47 +65,41 @@ def build(run_dirs: Sequence[Path]) -> str:
         "evaluations": read_evaluations(runs),
         "runs": [_run_entry(run) for run in runs],  # Last, because reading adds to `missing`.
     }
-    folder = resources.files("r1_recipes.extras.report") / "assets"
-    parts = {
-        file.partition(".")[0]: (folder / file).read_text(encoding="utf-8") for file in _ASSETS
-    }
-    digests = [
-        hashlib.sha256(parts[name].encode()).digest() for name in ("d3", "plot", "early", "report")
-    ]
-    scripts = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
-    parts["policy"] = (
-        f"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action "
-        f"'none'; script-src {scripts}"
-    )
-    parts |= {
-        "strings": _embedded(json.loads(parts["strings"])),
-        "data": _embedded(data),
-        "packed": packed,
-    }
+    parts = {"data": _embedded(data), "packed": packed}
+    for file in _ASSETS:
+        parts[file.partition(".")[0]] = (_FOLDER / file).read_text(encoding="utf-8")
+    parts["strings"] = _embedded(json.loads(parts["strings"]))
+    policy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
+    policy += "script-src"
+    for name in ("d3", "plot", "early", "report"):
+        digest = hashlib.sha256(parts[name].encode()).digest()
+        policy += f" 'sha256-{base64.b64encode(digest).decode()}'"
+    parts["policy"] = policy
     # Replace all placeholders in one pass: text in the data may look like a placeholder.
     return re.sub(f"@({'|'.join(parts)})@", lambda match: parts[match[1]], parts["page"])
 
 
-def _run_entry(run: RunData) -> dict[str, Any]:
+def _run_entry(run: RunData) -> JsonObject:
     longest = max(map(len, run.series.values()), default=0)
     if longest > MAX_POINTS:
         run.note("thinned", kept=MAX_POINTS, points=longest)
-    curves = {
-        key: evenly_spaced(points, MAX_POINTS / len(points)) for key, points in run.series.items()
-    }
+    steps, curves = [], {}
+    for key, points in run.series.items():
+        x, y = zip(*evenly_spaced(points, MAX_POINTS / len(points)), strict=True)
+        curves[key] = {"x": x, "y": y}
+        steps.append(x[-1])
+    entry = run.entry
     return {
-        **strings({key: run.entry.get(key) for key in ("recipe", "method")}),
+        **strings({"recipe": entry.get("recipe"), "method": entry.get("method")}),
         "name": run.name,
         "path": str(run.path),
-        "finished": bool(run.entry.get("finished")),
-        "steps": max((points[-1][0] for points in run.series.values()), default=None),
+        "finished": bool(entry.get("finished")),
+        "steps": max(steps, default=None),
         "seconds": _seconds(run),
         "settings": strings(run.settings),
-        **{key: strings(run.entry.get(key)) for key in ("versions", "hardware")},
-        "series": {
-            key: {"x": [step for step, _ in points], "y": [value for _, value in points]}
-            for key, points in curves.items()
-        },
+        "versions": strings(entry.get("versions")),
+        "hardware": strings(entry.get("hardware")),
+        "series": curves,
         "flags": find_flags(run),
         "missing": run.missing,
     }
@@ -108,23 +110,18 @@ def _seconds(run: RunData) -> float | None:
 
     This is the sum of the step times, or the run times of the sessions that ended.
     """
-    steps = run.series.get("step_time", [])
-    before = [0, *(step for step, _ in steps)]
-    timed = [
-        seconds * (step - last)
-        for (step, seconds), last in zip(steps, before, strict=False)
-        if seconds is not None
-    ]
+    timed, last = [], 0
+    for step, seconds in run.series.get("step_time", ()):
+        if seconds is not None:
+            timed.append(seconds * (step - last))
+        last = step
     return sum(timed or run.values("train_runtime")) or None
 
 
 def _embedded(value: Any) -> str:
     """Return JSON that cannot end its script element or start a comment or another element."""
-    return (
-        json.dumps(value, separators=(",", ":"), allow_nan=False)
-        .replace("<", "\\u003c")
-        .replace(">", "\\u003e")
-    )
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def write(run_dirs: Sequence[Path], output: Path | None = None) -> Path:

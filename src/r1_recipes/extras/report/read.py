@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.files import file_text
@@ -21,6 +21,8 @@ from r1_recipes.common.messages import clip
 from r1_recipes.common.yaml_text import parse_yaml
 from r1_recipes.metrics.intervals import mean_interval
 from r1_recipes.rewards import answer_rewards
+
+JsonObject = dict[str, Any]
 
 # A trend compares the means of the first and the last quarter of the logged steps, at most
 # MAX_WINDOW steps each. With fewer points there is no trend.
@@ -32,6 +34,8 @@ _TRENDS = (
     ("length_collapse", "completions/mean_length", lambda before, after: 2 * after < before),
     ("entropy_collapse", "entropy", lambda before, after: after < before / 4),
 )
+# Flags for shares that are high in the latest steps.
+_SHARES = (("zero_std", "frac_reward_zero_std"), ("tools_fail", "tools/failure_frequency"))
 _SATURATED = 0.99
 # A mean difference of log-probabilities between trainer and engine that rounding cannot explain.
 _STALE = 0.1
@@ -41,6 +45,14 @@ _SHAPE_REWARD = re.compile(r"format|tag_count|xml")
 _MAX_TEXT_BYTES = 512 << 20  # The limit for a file.
 _MAX_METRICS = 2_000
 _SEVERITIES = ("bad", "warn", "info")
+
+
+class Trend(NamedTuple):
+    """The means of a metric at the beginning and at the end, and the points in each."""
+
+    before: float
+    after: float
+    points: int
 
 
 @dataclass
@@ -59,10 +71,10 @@ class RunData:
 
     name: str
     path: Path
-    entry: dict[str, Any] = field(default_factory=dict)
-    settings: dict[str, Any] = field(default_factory=dict)
+    entry: JsonObject = field(default_factory=dict)
+    settings: JsonObject = field(default_factory=dict)
     series: dict[str, list[tuple[int, float | None]]] = field(default_factory=dict)
-    missing: list[dict[str, Any]] = field(default_factory=list)
+    missing: list[JsonObject] = field(default_factory=list)
 
     def note(self, code: str, **values: Any) -> None:
         """Add a note about a missing file. ``code`` names a sentence in strings.json."""
@@ -82,16 +94,19 @@ class RunData:
         """Return the finite values of a metric."""
         return [value for _, value in self.series.get(key, ()) if value is not None]
 
-    def trend(self, key: str) -> tuple[float, float, int] | None:
-        """Return the means of a metric at the beginning and at the end, and the points in each.
+    def latest(self, key: str) -> list[float]:
+        """Return the latest finite values of a metric."""
+        return self.values(key)[-MAX_WINDOW:]
 
-        Return ``None`` if there are too few points.
-        """
+    def trend(self, key: str) -> Trend | None:
+        """Return the trend of a metric, or ``None`` if there are too few points."""
         values = self.values(key)
         if len(values) < MIN_POINTS:
             return None
         window = min(len(values) // 4, MAX_WINDOW)
-        return statistics.fmean(values[:window]), statistics.fmean(values[-window:]), window
+        before = statistics.fmean(values[:window])
+        after = statistics.fmean(values[-window:])
+        return Trend(before, after, window)
 
 
 def read_run(path: Path, name: str | None = None) -> RunData:
@@ -109,7 +124,7 @@ def read_run(path: Path, name: str | None = None) -> RunData:
     return run
 
 
-def _mapping(run: RunData, name: str, parse: Callable[[str], Any]) -> dict[str, Any]:
+def _mapping(run: RunData, name: str, parse: Callable[[str], Any]) -> JsonObject:
     with run.reading(name):
         content = masked(parse(file_text(run.path / name, errors="replace")))
         if not isinstance(content, dict):
@@ -120,22 +135,21 @@ def _mapping(run: RunData, name: str, parse: Callable[[str], Any]) -> dict[str, 
 
 def _read_metrics(run: RunData, text: str) -> None:
     points: dict[str, dict[int, float | None]] = {}
-    bad, surplus = [], 0
+    bad, surplus = [], False
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
         try:
-            step, entry = _logged_step(line)
-        except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+            step, numbers = _logged_step(line)
+        except Exception:  # An untrusted line may contain anything.
             bad.append(number)
             continue
-        numbers = {key: value for key, value in entry.items() if is_number(value)}
         for key, value in numbers.items():
-            if key not in points and len(points) == _MAX_METRICS:
-                surplus += 1
-                continue
-            # A resumed run logs some steps again. The later line counts.
-            points.setdefault(key, {})[step] = finite(value)
+            if key in points or len(points) < _MAX_METRICS:
+                # A resumed run logs some steps again. The later line counts.
+                points.setdefault(key, {})[step] = finite(value)
+            else:
+                surplus = True
     if bad:
         run.note("bad_lines", file="metrics.jsonl", count=len(bad), first=bad[0])
     if surplus:
@@ -143,13 +157,13 @@ def _read_metrics(run: RunData, text: str) -> None:
     run.series = {key: sorted(values.items()) for key, values in points.items()}
 
 
-def _logged_step(line: str) -> tuple[int, dict[str, Any]]:
+def _logged_step(line: str) -> tuple[int, JsonObject]:
     """Return the step and the metrics of a line. Raise any error if the line is damaged."""
     entry = json.loads(line)
     step = entry.pop("step")
     if type(step) is not int or not 0 <= step < 2**53:
         raise ValueError(step)
-    return step, entry
+    return step, {key: value for key, value in entry.items() if is_number(value)}
 
 
 def is_number(value: object) -> bool:
@@ -167,218 +181,171 @@ def finite(value: Any) -> float | None:
 
 def strings(values: Any) -> dict[str, str]:
     """Return the values of a mapping as text for the page. Values other than text become JSON."""
+    if not isinstance(values, dict):
+        return {}
     texts = {}
-    for key, value in values.items() if isinstance(values, dict) else ():
-        if value is not None:  # YAML keys may have any type.
-            text = (
-                value
-                if isinstance(value, str)
-                else json.dumps(value, ensure_ascii=False, default=str, skipkeys=True)
-            )
-            texts[str(key)] = clip(text)
+    for key, value in values.items():
+        if value is None:
+            continue
+        text = value
+        if not isinstance(text, str):
+            text = json.dumps(value, ensure_ascii=False, default=str, skipkeys=True)
+        texts[str(key)] = clip(text)  # YAML keys may have any type.
     return texts
 
 
-def read_evaluations(runs: Sequence[RunData]) -> list[dict[str, Any]]:
+def read_evaluations(runs: Sequence[RunData]) -> list[JsonObject]:
     """Return the scores that ``evaluate`` and ``pipeline`` wrote in or beside the run directories.
 
     Each entry has ``source``, ``label``, ``model`` and ``values``. ``values`` maps each column to
     ``[mean, low, high]``. Unknown bounds are ``None``.
     """
+    paths: list[Path] = []
     folders = [run.path.resolve() for run in runs]
-    places = [
-        (folder, pattern) for folder in folders for pattern in ("results.json", "*/results.json")
-    ]
-    places += [(folder.parent, "results.json") for folder in folders]
+    for folder in folders:
+        paths += folder.glob("results.json")
+        paths += sorted(folder.glob("*/results.json"))
+    for folder in folders:
+        paths += folder.parent.glob("results.json")
     evaluations = []
-    for path in dict.fromkeys(
-        path for folder, pattern in places for path in sorted(folder.glob(pattern))
-    ):
+    for path in dict.fromkeys(paths):
         with runs[0].reading(path.name):
             content = json.loads(file_text(path, _MAX_TEXT_BYTES, "replace"))
             if isinstance(content, list):  # Written by evaluate.
-                judged = [(Path(scores["model"]).name, scores) for scores in content]
+                labelled = [(Path(scores["model"]).name, scores) for scores in content]
             else:
-                judged = [
-                    (stage["label"], stage["scores"])
-                    for stage in content["stages"].values()
-                    if stage["scores"]
-                ]
-            for label, scores in judged:
-                source = (
-                    f"{path.name}: {scores['judged_on']}" if scores.get("judged_on") else path.name
-                )
-                evaluations.append(
-                    {
-                        "source": source,
-                        "label": str(label),
-                        "model": str(scores["model"]),
-                        "values": dict(_values(scores)),
-                    }
-                )
+                stages = [stage for stage in content["stages"].values() if stage["scores"]]
+                labelled = [(stage["label"], stage["scores"]) for stage in stages]
+            for label, scores in labelled:
+                source = path.name
+                if scores.get("judged_on"):
+                    source += f": {scores['judged_on']}"
+                entry = {"source": source, "label": str(label), "model": str(scores["model"])}
+                evaluations.append({**entry, "values": dict(_values(scores))})
     return evaluations
 
 
-def _values(scores: dict[str, Any]) -> Iterator[tuple[str, list[float | None]]]:
-    rewards = {f"rewards/{name}": values for name, values in scores.get("rewards", {}).items()}
-    for key, value in {**scores, **rewards}.items():
+def _values(scores: JsonObject) -> Iterator[tuple[str, list[float | None]]]:
+    columns = dict(scores)
+    for name, values in scores.get("rewards", {}).items():
+        columns[f"rewards/{name}"] = values
+    for key, value in columns.items():
         if is_number(value):
             yield key, [finite(value), None, None]
-        elif isinstance(value, list) and (judged := [item for item in value if is_number(item)]):
-            yield key, [finite(bound) for bound in mean_interval(judged)]
+        elif isinstance(value, list):
+            numbers = [item for item in value if is_number(item)]
+            if numbers:
+                yield key, list(map(finite, mean_interval(numbers)))
     for k, interval in scores.get("pass_at", {}).items():
-        yield f"pass@{k}", [finite(bound) for bound in interval]
+        yield f"pass@{k}", list(map(finite, interval))
 
 
-def find_flags(run: RunData) -> list[dict[str, Any]]:
+def find_flags(run: RunData) -> list[JsonObject]:
     """Return the flags of a run, the worst first. A code names a sentence in strings.json."""
-    rewards = [match[1] for key in run.series if (match := re.fullmatch(r"rewards/(.+)/mean", key))]
-    flags = itertools.chain(
-        _of_metrics(run), *(_of_reward(run, name) for name in rewards), _of_answers(run, rewards)
-    )
+    flags = [*_of_metrics(run)]
+    rewards = []
+    for key in run.series:
+        match = re.fullmatch(r"rewards/(.+)/mean", key)
+        if match:
+            rewards.append(match[1])
+            flags += _of_reward(run, match[1])
+    flags += _of_answers(run, rewards)
     return sorted(flags, key=lambda entry: _SEVERITIES.index(entry["severity"]))
 
 
-def flag(code: str, severity: str, **values: Any) -> dict[str, Any]:
+def flag(code: str, severity: str, **values: Any) -> JsonObject:
     """Return a flag with the values of its sentence."""
     return {"code": code, "severity": severity, "values": values}
 
 
-def _of_metrics(run: RunData) -> Iterator[dict[str, Any]]:
+def _of_metrics(run: RunData) -> Iterator[JsonObject]:
     for metric, points in run.series.items():
-        if lost := [step for step, value in points if value is None]:
+        lost = [step for step, value in points if value is None]
+        if lost:
             yield flag("not_finite", "bad", metric=metric, count=len(lost), step=lost[0])
     for code, metric, raised in _TRENDS:
         trend = run.trend(metric)
         # A falling entropy is expected in SFT, which does not explore.
-        if metric == "entropy" and "reward" not in run.series:
-            continue
-        if trend and raised(*trend[:2]):
-            yield flag(code, "warn", before=trend[0], after=trend[1], points=trend[2])
+        expected = metric == "entropy" and "reward" not in run.series
+        if trend and not expected and raised(trend.before, trend.after):
+            yield flag(code, "warn", **trend._asdict())
     yield from _of_shares(run)
     yield from _of_engine(run)
 
 
-def _of_shares(run: RunData) -> Iterator[dict[str, Any]]:
+def _of_shares(run: RunData) -> Iterator[JsonObject]:
     """Yield flags for many cut completions, groups without spread, or failing tools."""
-    cut, points = _share(run, "completions/clipped_ratio")
-    if cut > 0.2:
-        limit = strings(run.settings).get("max_completion_length", "–")
-        yield flag("truncated", "bad", share=cut, points=points, limit=limit)
-    flat, points = _share(run, "frac_reward_zero_std")
-    if flat >= 0.5:
-        yield flag("zero_std", _severity(flat), share=flat, points=points)
-    failed, points = _share(run, "tools/failure_frequency")
-    if failed >= 0.5:
-        yield flag("tools_fail", _severity(failed), share=failed, points=points)
+    limit = strings(run.settings).get("max_completion_length", "–")
+    shares = run.latest("completions/clipped_ratio")
+    share = _mean(shares)
+    if share > 0.2:
+        yield flag("truncated", "bad", share=share, points=len(shares), limit=limit)
+    for code, metric in _SHARES:
+        shares = run.latest(metric)
+        share = _mean(shares)
+        if share >= 0.5:
+            severity = "bad" if share > _SATURATED else "warn"
+            yield flag(code, severity, share=share, points=len(shares))
 
 
-def _share(run: RunData, metric: str) -> tuple[float, int]:
-    """Return the mean of the latest values of a metric (0 without values), and their number."""
-    values = run.values(metric)[-MAX_WINDOW:]
-    return (statistics.fmean(values) if values else 0.0), len(values)
+def _mean(values: list[float]) -> float:
+    return statistics.fmean(values) if values else 0.0
 
 
-def _severity(share: float) -> str:
-    return "bad" if share > _SATURATED else "warn"
-
-
-def _of_engine(run: RunData) -> Iterator[dict[str, Any]]:
+def _of_engine(run: RunData) -> Iterator[JsonObject]:
     """Yield flags if trainer and engine disagree, or if the correction for that is large."""
-    names = (
-        "sampling_logp_difference/mean",
-        "sampling_logp_difference/max",
-        "importance_sampling_ratio/mean",
-    )
-    gaps, worst, weights = (run.values(f"sampling/{name}")[-MAX_WINDOW:] for name in names)
+    gaps = run.latest("sampling/sampling_logp_difference/mean")
+    mean = _mean(gaps)
     settings = strings(run.settings)
-    if gaps and (mean := statistics.fmean(gaps)) > 0.05:
+    if mean > 0.05:
+        most = max(run.latest("sampling/sampling_logp_difference/max"), default=None)
         severity = "warn" if mean < _STALE else "bad"
-        yield flag(
-            "engine_gap",
-            severity,
-            mean=mean,
-            most=max(worst, default=None),
-            points=len(gaps),
-            dtype=settings.get("dtype", "–"),
-        )
-    if weights and not 0.9 <= (mean := statistics.fmean(weights)) <= 1.1:
+        dtype = settings.get("dtype", "–")
+        yield flag("engine_gap", severity, mean=mean, most=most, points=len(gaps), dtype=dtype)
+    weights = run.latest("sampling/importance_sampling_ratio/mean")
+    mean = _mean(weights)
+    if weights and not 0.9 <= mean <= 1.1:
         mode = settings.get("vllm_importance_sampling_mode", "sequence_mask")  # The default of TRL.
         # veRL warns below 0.5 and above 2 (docs/algo/rollout_corr.md).
-        yield flag(
-            "engine_weight",
-            "warn" if 0.5 <= mean <= 2 else "bad",
-            mean=mean,
-            points=len(weights),
-            mode=mode,
-        )
+        severity = "warn" if 0.5 <= mean <= 2 else "bad"
+        yield flag("engine_weight", severity, mean=mean, points=len(weights), mode=mode)
 
 
-def _of_reward(run: RunData, name: str) -> Iterator[dict[str, Any]]:
-    values, deviations = run.values(f"rewards/{name}/mean"), run.values(f"rewards/{name}/std")
+def _of_reward(run: RunData, name: str) -> Iterator[JsonObject]:
+    values = run.values(f"rewards/{name}/mean")
+    deviations = run.values(f"rewards/{name}/std")
     if len(values) >= MIN_POINTS and not any(values):
         yield flag("reward_zero", "bad", reward=name, points=len(values))
     elif len(deviations) >= MIN_POINTS and not any(deviations):
-        yield flag(
-            "reward_constant",
-            "warn",
-            reward=name,
-            value=values[-1] if values else None,
-            points=len(deviations),
-        )
+        value = values[-1] if values else None
+        yield flag("reward_constant", "warn", reward=name, value=value, points=len(deviations))
     trend = run.trend(f"rewards/{name}/mean")
-    if trend and trend[1] >= _SATURATED and _SHAPE_REWARD.search(name):
-        yield flag("format_saturated", "info", reward=name, value=trend[1], points=trend[2])
+    if trend and trend.after >= _SATURATED and _SHAPE_REWARD.search(name):
+        yield flag("format_saturated", "info", reward=name, value=trend.after, points=trend.points)
 
 
-def _of_answers(run: RunData, rewards: list[str]) -> Iterator[dict[str, Any]]:
+def _of_answers(run: RunData, rewards: list[str]) -> Iterator[JsonObject]:
     """Yield a flag if the reward for answers falls, or is flat while the total reward may rise."""
     named, served = run.settings.get("reward_funcs"), strings(run.settings.get("reward_models"))
-    names = [
-        str(name)
-        for name in (named if isinstance(named, list) else rewards)
-        if str(name) not in served
-    ]
-    judges = [name.rpartition(":")[2] for name in answer_rewards(names)]
-    name = next((name for name in judges if name in rewards), None)
-    total, answers = run.trend("reward"), run.trend(f"rewards/{name}/mean")
+    names = map(str, named if isinstance(named, list) else rewards)
+    judges = answer_rewards([name for name in names if name not in served])
+    logged = [name.rpartition(":")[2] for name in judges]
+    name = next((name for name in logged if name in rewards), None)
+    key = f"rewards/{name}/mean"
+    total, answers = run.trend("reward"), run.trend(key)
     if not total or not answers:
         return
-    (before, after, points), (answer_before, answer_after, _) = total, answers
-    noise, gained = _noise(run, f"rewards/{name}/mean", points), answer_after - answer_before
+    noise = _noise(run, key, total.points)
+    gained = answers.after - answers.before
+    means = {"reward": name, **answers._asdict(), "points": total.points}
     if -gained > noise:
-        yield flag(
-            "accuracy_falls",
-            "bad",
-            reward=name,
-            points=points,
-            before=answer_before,
-            after=answer_after,
-        )
-    elif after - before > _noise(run, "reward", points) and gained < _FLAT:
-        answer = {"answer_before": answer_before, "answer_after": answer_after}
-        yield flag(
-            "reward_not_accuracy",
-            "bad",
-            reward=name,
-            points=points,
-            before=before,
-            after=after,
-            **answer,
-        )
-    elif (
-        len(run.values(f"rewards/{name}/mean")) >= MAX_WINDOW
-        and gained <= noise
-        and 0 < answer_after < _SATURATED
-    ):
-        yield flag(
-            "accuracy_flat",
-            "warn",
-            reward=name,
-            points=points,
-            before=answer_before,
-            after=answer_after,
-        )
+        yield flag("accuracy_falls", "bad", **means)
+    elif total.after - total.before > _noise(run, "reward", total.points) and gained < _FLAT:
+        means |= {"answer_before": answers.before, "answer_after": answers.after}
+        means |= total._asdict()
+        yield flag("reward_not_accuracy", "bad", **means)
+    elif gained <= noise and 0 < answers.after < _SATURATED and len(run.values(key)) >= MAX_WINDOW:
+        yield flag("accuracy_flat", "warn", **means)
 
 
 def _noise(run: RunData, key: str, points: int) -> float:
