@@ -38,14 +38,12 @@ class SummaryFactsReward(Reward):
     def __call__(self, completions: Column, facts: Column | None = None, **columns: Any) -> Values:
         if facts is None:
             raise self.missing("a column 'facts' with a list of words per row", columns)
-        mentioned = [
-            set(content_words(summary(self.response_format, text) or ""))
-            for text in completion_texts(completions)
-        ]
-        return [
-            sum(fact in words for fact in expected) / len(expected) if expected else None
-            for words, expected in zip(mentioned, facts, strict=True)
-        ]
+        scores: Values = []
+        for text, expected in zip(completion_texts(completions), facts, strict=True):
+            words = set(content_words(summary(self.response_format, text) or ""))
+            mentioned = sum(fact in words for fact in expected or ())
+            scores.append(mentioned / len(expected) if expected else None)
+        return scores
 
 
 @register_reward("summary_compression")
@@ -73,18 +71,13 @@ class SummaryCompressionReward(SummaryFactsReward):
         if document is None:
             raise self.missing("a column 'document' with the text", columns)
         shares = super().__call__(completions, facts, **columns)
-        return [
-            None
-            if share is None or not whole
-            else self._score(summary(self.response_format, text) or "", share, len(whole))
-            for text, whole, share in zip(
-                completion_texts(completions), document, shares, strict=True
-            )
-        ]
-
-    def _score(self, short: str, share: float, length: int) -> float:
-        return (
-            max(0.0, 1.0 - len(short) / length)
-            if short and share >= self.summary_min_facts
-            else 0.0
-        )
+        texts = completion_texts(completions)
+        scores: Values = []
+        for text, whole, share in zip(texts, document, shares, strict=True):
+            score = None
+            if share is not None and whole:
+                short = summary(self.response_format, text) or ""
+                kept = short and share >= self.summary_min_facts
+                score = max(0.0, 1.0 - len(short) / len(whole)) if kept else 0.0
+            scores.append(score)
+        return scores
