@@ -25,6 +25,8 @@ from r1_recipes.verification import Refusal, Verdict
 from r1_recipes.verification.numbers import PRECISION
 from r1_recipes.verification.spelling import LOCALES
 
+Texts = tuple[str | None, ...]  # one entry per completion
+
 
 @dataclass(frozen=True, kw_only=True)
 class MathReward(Reward):
@@ -85,7 +87,7 @@ def correctness(
     log_metric: Log = ignore,
     log_extra: Log = ignore,
     **columns: Any,
-) -> tuple[Sequence[str | None], Sequence[Verdict]]:
+) -> tuple[Texts, Sequence[Verdict]]:
     """Return the final answer of each completion, and its verdict.
 
     If a row has a ``scorer`` (JSON ``{"reasoning_gym": task, "entry": {…}}``), the scorer of that
@@ -133,10 +135,10 @@ _SCORER_REFUSALS = {True: None, False: Refusal.DIFFERENT, None: Refusal.HURRIED}
 def _correctness(
     fmt: ResponseFormat,
     texts: tuple[str, ...],
-    solutions: tuple[str | None, ...],
-    scorers: tuple[str | None, ...],
+    solutions: Texts,
+    scorers: Texts,
     settings: tuple[str, int, tuple[str, ...] | None],
-) -> tuple[Sequence[str | None], Sequence[Verdict]]:
+) -> tuple[Texts, Sequence[Verdict]]:
     parsed = [_answer(fmt, text) for text in texts]
     answers = tuple(answer for answer, _ in parsed)
     golds = [None if spec else gold for spec, gold in zip(scorers, solutions, strict=True)]

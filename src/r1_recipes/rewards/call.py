@@ -63,8 +63,11 @@ def score(
     if "environments" in inspect.signature(function).parameters:
         # Only the trainer of TRL has environments.
         return [None] * len(texts)
-    others = [key for key in rows[0] if key not in ("prompt", "completion", "completion_ids")]
-    columns = {key: [row[key] for row in rows] for key in others}
+    columns = {
+        key: [row[key] for row in rows]
+        for key in rows[0]
+        if key not in ("prompt", "completion", "completion_ids")
+    }
     try:
         result = function(
             prompts=[row["prompt"] for row in rows],
