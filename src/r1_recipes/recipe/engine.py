@@ -27,8 +27,7 @@ def longest_sequence(value: Callable[[str], Any]) -> int | None:
     add a full completion, because TRL cuts it only after it has been generated.
     """
     prompt = value("max_prompt_tokens")
-    lengths = [value("max_completion_length"), value("eval_max_completion_length")]
-    completion = max(length or 0 for length in lengths)
+    completion = max(value("max_completion_length") or 0, value("eval_max_completion_length") or 0)
     # With distill_with: gold, max_length limits the engine.
     if prompt is None or not completion or value("distill_with") == "gold":
         return None

@@ -53,9 +53,9 @@ def convert(action: Any, hint: Any, value: Any, source: str) -> Any:
     if key in _STR_OR_BOOL and str(value).lower() in ("true", "false"):
         return str(value).lower() == "true"
     value = _read_text(action, types_, value, source)
-    if value is None and NoneType in types_:
-        return None
     if value is None:
+        if NoneType in types_:
+            return None
         raise RecipeError(
             f"{source}: {key}: has no value. Fix: remove the key to use its default, or set a value"
         )

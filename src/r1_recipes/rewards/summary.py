@@ -38,12 +38,14 @@ class SummaryFactsReward(Reward):
     def __call__(self, completions: Column, facts: Column | None = None, **columns: Any) -> Values:
         if facts is None:
             raise self.missing("a column 'facts' with a list of words per row", columns)
-        scores: Values = []
-        for text, expected in zip(completion_texts(completions), facts, strict=True):
-            words = set(content_words(summary(self.response_format, text) or ""))
-            mentioned = sum(fact in words for fact in expected or ())
-            scores.append(mentioned / len(expected) if expected else None)
-        return scores
+        mentioned = [
+            set(content_words(summary(self.response_format, text) or ""))
+            for text in completion_texts(completions)
+        ]
+        return [
+            sum(fact in words for fact in expected) / len(expected) if expected else None
+            for words, expected in zip(mentioned, facts, strict=True)
+        ]
 
 
 @register_reward("summary_compression")

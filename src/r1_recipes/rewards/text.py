@@ -222,4 +222,4 @@ class IntegerAnswerReward(Reward):
 
     def score_text(self, text: str) -> float:
         answer = parsed_answer(self.response_format, text)
-        return float(answer is not None and _INTEGER.fullmatch(answer.strip()) is not None)
+        return float(_INTEGER.fullmatch((answer or "").strip()) is not None)
