@@ -22,12 +22,15 @@ def check(recipe: Recipe) -> None:
 
 def idle_keys(recipe: Recipe) -> list[str]:
     """Return a warning for each key that has no effect, or not the expected one."""
-    script, training, warnings = recipe.script, recipe.training, []
+    script = recipe.script
+    training = recipe.training
+    warnings = []
     if recipe.method == "reward":
-        idle = [key for key in ("system_prompt", "few_shot") if getattr(script, key)]
-        warnings += [
-            f"{recipe.path}: {key} is ignored, because pairs are used as they are" for key in idle
-        ]
+        for key in ("system_prompt", "few_shot"):
+            if getattr(script, key):
+                warnings.append(
+                    f"{recipe.path}: {key} is ignored, because pairs are used as they are"
+                )
     if recipe.method in ("generate", "evaluate") or script.smoke:
         return warnings
     if 0 < training.max_steps <= training.warmup_steps:
@@ -41,7 +44,8 @@ def check_batch(path: Path, value: Callable[[str], Any], world_size: int) -> Non
 
     ``value`` returns the value of a key, or its default.
     """
-    group, device = value("num_generations"), value("per_device_train_batch_size")
+    group = value("num_generations")
+    device = value("per_device_train_batch_size")
     if not group or not device:
         return
     if group < 2:
@@ -49,17 +53,15 @@ def check_batch(path: Path, value: Callable[[str], Any], world_size: int) -> Non
             f"{path}: num_generations: must be at least 2, got {group}, because GRPO compares the "
             f"completions of a prompt with each other. Fix: num_generations: 8"
         )
-    if value("generation_batch_size") and value("steps_per_generation"):
+    keys = [key for key in ("generation_batch_size", "steps_per_generation") if value(key)]
+    if len(keys) > 1:
         raise RecipeError(
             f"{path}: generation_batch_size, steps_per_generation: only one of them may be set, "
             f"got both. Fix: remove one of them"
         )
-    step = device * world_size
-    key = next(
-        (key for key in ("generation_batch_size", "steps_per_generation") if value(key)),
-        "gradient_accumulation_steps",
-    )
+    key = keys[0] if keys else "gradient_accumulation_steps"
     counts_all_processes = key == "generation_batch_size"
+    step = device * world_size
     unit = 1 if counts_all_processes else step
     batch = unit * value(key)
     multiple = math.lcm(step, group)

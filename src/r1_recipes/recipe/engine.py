@@ -48,25 +48,25 @@ def engine_problem(
     the cache (``cache`` values of 2 bytes per token). vLLM checks one sequence too
     (v1/core/kv_cache_utils.py, 0.31), with a measured overhead and the layers of all types.
     """
-    weights, per_token = 2 * parameters / parallel, 2 * cache / parallel
+    weights = 2 * parameters / parallel
+    per_token = 2 * cache / parallel
     room = share * total - weights - _OVERHEAD
     missing = length * per_token - room
     if missing <= 0:
         return None
     fits = int(max(0.0, room) / per_token) if per_token else 0
     needed = math.ceil((weights + _OVERHEAD + length * per_token) / total * 20) / 20
-    fixes = (
-        [f"--vllm_max_model_length {fits // 64 * 64} with prompts and completions that short"]
-        if fits >= 64
-        else []
-    )
-    fixes += [f"--vllm_gpu_memory_utilization {needed:g}"] if needed <= 0.95 else []
+    fixes = ["a larger GPU, or a smaller model"]
+    if needed <= 0.95:
+        fixes.insert(0, f"--vllm_gpu_memory_utilization {needed:g}")
+    if fits >= 64:
+        shorter = f"--vllm_max_model_length {fits // 64 * 64}"
+        fixes.insert(0, f"{shorter} with prompts and completions that short")
     message = (
         f"vllm_gpu_memory_utilization: {share:g} of {total / GIB:.0f} GiB holds "
         f"{fits} tokens in the KV cache, besides weights of "
         f"{weights / GIB:.1f} GiB and {_OVERHEAD // GIB} GiB of overhead, but one sequence "
         f"may have {length} tokens "
-        f"({length * per_token / GIB:.1f} GiB). Fix: "
-        f"{', or '.join([*fixes, 'a larger GPU, or a smaller model'])}"
+        f"({length * per_token / GIB:.1f} GiB). Fix: {', or '.join(fixes)}"
     )
     return Shortage(missing > _OVERHEAD - _MIN_OVERHEAD, message)

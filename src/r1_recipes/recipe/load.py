@@ -115,20 +115,19 @@ def _translate(recipe: Recipe, config: Settings, overrides: Settings) -> tuple[S
 def _environment_fields(method: str, environment: Any) -> Fields:
     if method not in checks.REWARDED or not environment:
         return {}
-    fields: Fields = extras.needed("agents", "environment").environment_parameters(environment)
-    return fields
+    return extras.needed("agents", "environment").environment_parameters(environment)
 
 
 def _reward_names(method: str, values: Settings) -> list[str]:
     if method not in checks.REWARDED:
         return []
     names = values.get("reward_funcs") or []
-    names = [str(name) for name in (names if isinstance(names, list) else [names])]
+    names = map(str, names if isinstance(names, list) else [names])
+    if "reward_models" not in values:
+        return list(names)
     # An unregistered name may belong to an entry in reward_models, which is read with the other
     # values.
-    return [
-        name for name in names if name in REWARDS or ":" in name or "reward_models" not in values
-    ]
+    return [name for name in names if name in REWARDS or ":" in name]
 
 
 def _adapt(recipe: Recipe, settings: Settings, parser: Any) -> None:
@@ -143,9 +142,11 @@ def _adapt(recipe: Recipe, settings: Settings, parser: Any) -> None:
     if "ACCELERATE_MIXED_PRECISION" in os.environ and {"bf16", "fp16"} & settings.keys():
         # Accelerate's launcher sets this variable to the precision of its config file, and the
         # variable wins over bf16: false. The recipe must decide.
-        os.environ["ACCELERATE_MIXED_PRECISION"] = next(
-            (key for key in ("fp16", "bf16") if settings.get(key)), "no"
-        )
+        precision = "no"
+        for key in ("bf16", "fp16"):
+            if settings.get(key):
+                precision = key
+        os.environ["ACCELERATE_MIXED_PRECISION"] = precision
 
 
 def _build(
@@ -161,17 +162,19 @@ def _build(
     except (ValueError, TypeError, ImportError) as error:
         raise RecipeError(f"{recipe.path}: {error}") from error
     recipe.script, recipe.training, recipe.model, parameters = parts
-    chosen = {key: value for key, value in vars(parameters).items() if value is not None}
-    recipe.reward_params = {key: value for key, value in chosen.items() if key in reward_fields}
-    recipe.environment_params = {
-        key: value for key, value in chosen.items() if key in environment_fields
-    }
     recipe.warnings += checks.idle_keys(recipe)
-    for key in sorted(chosen.keys() - reward_fields.keys() - environment_fields.keys()):
-        recipe.warnings.append(
-            f"{recipe.path}: {key} is ignored, because none of reward_funcs "
-            f"{settings.get('reward_funcs', [])} has this parameter"
-        )
+    for key, value in sorted(vars(parameters).items()):
+        if value is None:
+            continue
+        if key in reward_fields:
+            recipe.reward_params[key] = value
+        if key in environment_fields:
+            recipe.environment_params[key] = value
+        elif key not in reward_fields:
+            recipe.warnings.append(
+                f"{recipe.path}: {key} is ignored, because none of reward_funcs "
+                f"{settings.get('reward_funcs', [])} has this parameter"
+            )
     if settings.get("reward_models"):
         recipe.reward_params["reward_models"] = settings["reward_models"]
     # A run keeps a copy of its settings, which must not contain a secret.
@@ -232,11 +235,13 @@ def _find_files(values: Settings, folder: Path) -> None:
 
     A place is in the working directory or in the recipe's folder.
     """
+    parts = [values]
     mixture = values.get("dataset_mixture")
-    parts = mixture.get("datasets") if isinstance(mixture, dict) else None
-    for part in [values, *(parts if isinstance(parts, list) else ())]:
+    if isinstance(mixture, dict) and isinstance(mixture.get("datasets"), list):
+        parts += [part for part in mixture["datasets"] if isinstance(part, dict)]
+    for part in parts:
         for key in ("dataset_name", "chat_template", "id"):
-            name = part.get(key) if isinstance(part, dict) else None
+            name = part.get(key)
             if isinstance(name, str) and name and "{" not in name:
                 part[key] = find_local(name, folder)
 
@@ -245,29 +250,31 @@ def _parser(types_: tuple[type, ...], reward_fields: Fields, path: Path) -> tupl
     """Return the parser of all keys, and what it knows about each."""
     from trl import TrlParser
 
-    trainer_keys = {f.name for part in types_ for f in dataclasses.fields(part)}
+    trainer_keys = _keys(types_)
     for name in sorted(trainer_keys & reward_fields.keys()):
         raise RecipeError(
             f"{path}: reward_funcs: parameter {name!r} of a reward is a key of the trainer "
             f"too. Fix: rename the parameter"
         )
     # `None` means that the recipe does not set the parameter. Its default is in the reward's class.
-    parameters = dataclasses.make_dataclass(
-        "RewardParameters",
-        [
-            (name, _field_type(f) | None, field(default=None))
-            for name, f in (reward_parameters(REWARDS) | reward_fields).items()
-            if name not in trainer_keys
-        ],
-    )
-    parts = [*types_, parameters]
+    parameters = []
+    for name, f in (reward_parameters(REWARDS) | reward_fields).items():
+        if name not in trainer_keys:
+            parameters.append((name, _field_type(f) | None, field(default=None)))
+    parts = [*types_, dataclasses.make_dataclass("RewardParameters", parameters)]
     parser = TrlParser(parts, add_help=False, allow_abbrev=False)
-    hints = {key: hint for part in parts for key, hint in typing.get_type_hints(part).items()}
     # Of a pair such as --shuffle / --no_shuffle, only the first takes values.
     options = parser._option_string_actions
-    return parser, {
-        key: (options[f"--{key}"], hint) for key, hint in hints.items() if f"--{key}" in options
-    }
+    known = {}
+    for part in parts:
+        for key, hint in typing.get_type_hints(part).items():
+            if f"--{key}" in options:
+                known[key] = (options[f"--{key}"], hint)
+    return parser, known
+
+
+def _keys(types_: tuple[type, ...]) -> set[str]:
+    return {f.name for part in types_ for f in dataclasses.fields(part)}
 
 
 def _field_type(f: dataclasses.Field) -> Any:
@@ -276,7 +283,9 @@ def _field_type(f: dataclasses.Field) -> Any:
     annotation = str(f.type)
     scalar = re.search(r"\b(bool|int|float|str)\b", annotation)
     item: Any = {"bool": bool, "int": int, "float": float}.get(scalar[1] if scalar else "", str)
-    return list[item] if re.search(r"\b([Ll]ist|tuple|Sequence)\[", annotation) else item
+    if re.search(r"\b([Ll]ist|tuple|Sequence)\[", annotation):
+        return list[item]
+    return item
 
 
 def _convert(values: Settings, source: str, known: Known, method: str) -> Settings:
@@ -292,7 +301,7 @@ def _unknown_key(key: str, source: str, known: Known, method: str) -> RecipeErro
     hint = f" Did you mean {' or '.join(nearest_keys)}?" if nearest_keys else ""
     place = ""
     for other in reversed(OWN_TYPES):
-        if key in {f.name for part in argument_types(other) for f in dataclasses.fields(part)}:
+        if key in _keys(argument_types(other)):
             place = f", but it is a key of {other}: python -m r1_recipes.{other} FILE"
     return RecipeError(
         f"{source}: unknown key {key!r} for {method}{place}.{hint} Valid keys: TRL's config, "
@@ -342,11 +351,8 @@ def _follow_machine(recipe: Recipe, settings: Settings) -> Settings:
 
     use_cpu = settings.get("use_cpu", False)
     follows = use_cpu or not torch.accelerator.is_available()
-    problem = (
-        gpu.unusable_gpu()
-        if follows and not use_cpu and settings.get("backend") != "openai"
-        else None
-    )
+    needs_gpu = not use_cpu and settings.get("backend") != "openai"
+    problem = gpu.unusable_gpu() if follows and needs_gpu else None
     if problem:
         raise RecipeError(f"{recipe.path}: use_cpu: {problem}")
     if not isinstance(OWN_TYPES[recipe.method][1], str) or not follows:
@@ -361,14 +367,13 @@ def _follow_machine(recipe: Recipe, settings: Settings) -> Settings:
     required = {"use_vllm": False} if current["vllm_mode"] == "colocate" else {}
     if not use_cpu:  # with use_cpu: true, the recipe chooses the precision for a CPU
         required |= {"use_cpu": True, "bf16": False, "fp16": False, "tf32": False}
-    before = {
-        key: current[key]
-        for key in required
-        if key in current and key not in recipe.typed and current[key] != required[key]
-    }
+    before, changes = {}, {}
+    for key, value in required.items():
+        if key in current and key not in recipe.typed and current[key] != value:
+            before[key] = current[key]
+            changes[key] = value
     if not before:
         return {}
-    changes = {key: required[key] for key in before}
     why = "use_cpu is true" if use_cpu else "no accelerator is visible"
     recipe.warnings.append(
         f"{recipe.path}: {why}, so the run uses {_yaml_line(changes)} instead of "

@@ -63,7 +63,8 @@ def _check_prompt(fmt: ResponseFormat, template: str, shape_is_judged: bool) -> 
     if not marks or not missing or (searches_whole_text and not other_block):
         return
     key = "system_prompt" if fmt.system_prompt else "prompt_template"
-    named, fix = " and ".join(marks), f"{fitting_format(marks, fmt)}, or remove {key}"
+    named = " and ".join(marks)
+    fix = f"{fitting_format(marks, fmt)}, or remove {key}"
     misspelt = " and ".join(mark for mark in marks if mark in missing)
     if misspelt:
         named = f"{named} in other characters"

@@ -51,7 +51,8 @@ def model_is_named(recipe: Recipe) -> None:
 
 def data_are_named(recipe: Recipe) -> None:
     """Refuse a recipe without data, or with both a dataset and a mixture."""
-    name, mixture = recipe.script.dataset_name, recipe.script.dataset_mixture
+    name = recipe.script.dataset_name
+    mixture = recipe.script.dataset_mixture
     if name and mixture:
         raise RecipeError("dataset_name and dataset_mixture are both set. Fix: remove one of them")
     if not name and not mixture:
@@ -101,7 +102,8 @@ def adapters_reach_vllm(recipe: GRPORecipe | DistillRecipe) -> None:
     if not (recipe.training.use_vllm and recipe.model.use_peft):
         return
     for key in ("load_in_4bit", "load_in_8bit", "lora_target_parameters"):
-        if value := getattr(recipe.model, key):
+        value = getattr(recipe.model, key)
+        if value:
             raise RecipeError(
                 f"{key}: TRL cannot merge these adapters and send them to vLLM, got "
                 f"{value} with use_vllm: true. "
@@ -189,19 +191,19 @@ def choices_are_known(recipe: GRPORecipe) -> None:
 def something_is_rewarded(recipe: GRPORecipe) -> None:
     """Refuse GRPO without a reward. An environment's own reward counts."""
     environment = recipe.script.environment
-    without_reward = (
-        extras.needed("agents", "environment").without_reward(environment) if environment else []
-    )
-    if recipe.script.reward_funcs or (environment and not without_reward):
-        return
-    methods = [
-        f"give environment {environment_class.__name__} a method get_reward(self), or "
-        for environment_class in without_reward
-    ]
-    raise RecipeError(
-        f"reward_funcs: missing. Fix: {''.join(methods)}name at least one of "
-        f"{', '.join(sorted(REWARDS))}"
-    )
+    methods = ""
+    if environment:
+        without_reward = extras.needed("agents", "environment").without_reward(environment)
+        if not without_reward:
+            return
+        for environment_class in without_reward:
+            name = environment_class.__name__
+            methods += f"give environment {name} a method get_reward(self), or "
+    if not recipe.script.reward_funcs:
+        raise RecipeError(
+            f"reward_funcs: missing. Fix: {methods}name at least one of "
+            f"{', '.join(sorted(REWARDS))}"
+        )
 
 
 def rewards_differ(recipe: Recipe) -> None:
@@ -301,15 +303,17 @@ def curriculum_is_evaluated(recipe: GRPORecipe) -> None:
 def dynamic_sampling_is_bounded(recipe: GRPORecipe) -> None:
     """Refuse rounds without effect, an unknown reward, and a curriculum, which chooses rows too."""
     script = recipe.script
-    settings, keys = script.dynamic_sampling, ("max_rounds", "reward")
+    settings = script.dynamic_sampling
     if settings is None:
         return
+    keys = ("max_rounds", "reward")
     for key in settings:
         if key not in keys:
             raise RecipeError("dynamic_sampling: " + unknown_name("key", key, keys))
-    rounds, reward = settings.get("max_rounds"), settings.get("reward")
+    rounds = settings.get("max_rounds")
     usable = type(rounds) is int and rounds >= 2
     require(usable, "dynamic_sampling: max_rounds", "a whole number of at least 2", rounds)
+    reward = settings.get("reward")
     usable = reward is None or reward in script.reward_funcs
     require(usable, "dynamic_sampling: reward", f"one of {script.reward_funcs}", reward)
     if script.curriculum is not None:

@@ -121,11 +121,8 @@ class TurnsRecipeArguments(RecipeArguments):
 
 
 @dataclass
-class GRPORecipeArguments(RecipeArguments):
-    """Keys of a GRPO recipe.
-
-    The parameters of the rewards are keys too; they are defined with the rewards.
-    """
+class RewardedRecipeArguments(RecipeArguments):
+    """Keys of methods whose rewards may differ by task."""
 
     reward_funcs: list[str] = _key(
         "Registered rewards or 'my_module:my_reward'. Their weights are TRL's reward_weights.",
@@ -139,6 +136,18 @@ class GRPORecipeArguments(RecipeArguments):
         "Which reward_funcs score which rows: {TASK: [reward, …]} by the value of task_column. "
         "A reward that no task lists scores all rows."
     )
+    task_column: str | None = _key(
+        "Column with a row's task. Default: 'task' if it exists, otherwise 'data_source'."
+    )
+
+
+@dataclass
+class GRPORecipeArguments(RewardedRecipeArguments):
+    """Keys of a GRPO recipe.
+
+    The parameters of the rewards are keys too; they are defined with the rewards.
+    """
+
     eval_temperature: float | None = _key(
         "Temperature for the trainer's evaluation; 0 is greedy. Default: as in training."
     )
@@ -156,9 +165,6 @@ class GRPORecipeArguments(RecipeArguments):
     dynamic_sampling: dict | None = _key(
         "Replace groups whose completions all get the same reward by groups of further prompts: "
         "{max_rounds: 3}, rounds of sampling per batch; reward: NAME compares that reward alone."
-    )
-    task_column: str | None = _key(
-        "Column with a row's task. Default: 'task' if it exists, otherwise 'data_source'."
     )
     curriculum: list[str] | None = _key(
         "Tasks, easiest first. Each is trained until most of its held-out rows are right."
@@ -198,20 +204,15 @@ class GenerateRecipeArguments(RecipeArguments):
 
 
 @dataclass
-class EvaluateRecipeArguments(RecipeArguments):
+class EvaluateRecipeArguments(RewardedRecipeArguments):
     """Keys of a benchmark: how many completions, and what else they are scored with.
 
-    ``num_samples`` distinguishes a benchmark from a GRPO recipe.
+    ``num_samples`` distinguishes a benchmark from a GRPO recipe. The first of ``reward_funcs`` that
+    scores a row says whether it is right.
     """
 
     num_samples: int = _key("Sampled completions per row, besides the greedy one; 0: greedy only.")
     backend: Backend = _key(_BACKEND_HELP, "transformers")
-    reward_funcs: list[str] = _key(
-        "Rewards. The first one that scores a row says whether it is right.", default_factory=list
-    )
-    reward_models: dict | None = _key("As in a GRPO recipe.")
-    task_rewards: dict | None = _key("As in a GRPO recipe.")
-    task_column: str | None = _key("As in a GRPO recipe.")
 
 
 @dataclass

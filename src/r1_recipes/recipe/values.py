@@ -48,13 +48,14 @@ def convert(action: Any, hint: Any, value: Any, source: str) -> Any:
     An argparse action and a type hint describe the key. Raise RecipeError if the value does not
     fit.
     """
-    key, types_ = action.dest, _plain_types(hint)
+    key = action.dest
+    types_ = _plain_types(hint)
     if key in _STR_OR_BOOL and str(value).lower() in ("true", "false"):
         return str(value).lower() == "true"
     value = _read_text(action, types_, value, source)
-    if value is None and NoneType in types_:
-        return None
     if value is None:
+        if NoneType in types_:
+            return None
         raise RecipeError(
             f"{source}: {key}: has no value. Fix: remove the key to use its default, or set a value"
         )
@@ -72,7 +73,8 @@ def convert(action: Any, hint: Any, value: Any, source: str) -> Any:
 
 def _read_text(action: Any, types_: set[type], value: Any, source: str) -> Any:
     """Parse a list, a mapping or a null that is written as text."""
-    key, typed = action.dest, source == COMMAND_LINE
+    key = action.dest
+    typed = source == COMMAND_LINE
     if typed and types_ <= {list, NoneType} and action.type is not dict:
         value = split_list(key, value)
     if not isinstance(value, str):
@@ -101,22 +103,22 @@ def split_list(key: str, value: Any) -> Any:
 
 
 def _scalar(action: Any, types_: set[type], value: Any, source: str) -> Any:
-    key, choices = action.dest, list(action.choices or ())
-    where, got = f"{source}: {key}", f"got {value!r} ({type(value).__name__})"
+    key = action.dest
+    choices = list(action.choices or ())
+    where = f"{source}: {key}"
     if value is False and bool not in types_ and "no" in choices:  # YAML reads a bare `no` as false
         return "no"
     expected = _type_names({action.type} if action.type in (int, float, str) else types_)
+    refusal = f"{where}: must be {expected}, got {value!r} ({type(value).__name__})"
     if isinstance(value, bool) and bool not in types_:
         if source == COMMAND_LINE and value:
             raise RecipeError(f"{source}: --{key} needs a value: {expected}")
         quotes = ". Fix: put text such as no and on in quotes" if str in types_ else ""
-        raise RecipeError(f"{where}: must be {expected}, {got}{quotes}")
+        raise RecipeError(refusal + quotes)
     try:
-        converted = action.type(value if isinstance(value, str) else str(value))
+        converted = action.type(str(value))
     except (ValueError, TypeError, OverflowError, ArgumentTypeError) as error:
-        raise RecipeError(
-            f"{where}: must be {expected}, {got}{_number_fix(action, value, source)}"
-        ) from error
+        raise RecipeError(refusal + _number_fix(action, value, source)) from error
     if choices and converted not in choices:
         raise RecipeError(f"{where}: " + unknown_name("value", value, map(str, choices)))
     if key in _RANGES and converted != action.default:
@@ -136,9 +138,9 @@ def _number_fix(action: Any, value: Any, source: str) -> str:
 
 def _check_range(where: str, interval: str, value: float, default: Any) -> None:
     low, high = map(float, interval[1:-1].split(","))
-    inside = (
-        low <= value <= high and math.isfinite(value) and (value > low or interval.startswith("["))
-    )
+    inside = low <= value <= high and math.isfinite(value)
+    if value == low and interval.startswith("("):
+        inside = False
     if not inside:
         raise RecipeError(
             f"{where}: must be in {interval}, got {value:g}. Fix: remove it to use its default, "
@@ -148,14 +150,16 @@ def _check_range(where: str, interval: str, value: float, default: Any) -> None:
 
 def _plain_types(hint: Any) -> set[type]:
     """Return the plain types of a hint: ``dict[str, Any] | None`` -> ``{dict, NoneType}``."""
-    if typing.get_origin(hint) in (typing.Union, UnionType):
-        return {plain_type for part in typing.get_args(hint) for plain_type in _plain_types(part)}
-    return {typing.get_origin(hint) or hint}
+    origin = typing.get_origin(hint)
+    if origin in (typing.Union, UnionType):
+        return set().union(*map(_plain_types, typing.get_args(hint)))
+    return {origin or hint}
 
 
 def _type_names(types_: set[type]) -> str:
-    names: dict[type, str] = {list: "a list", dict: "a mapping", bool: "true/false"}
-    return " or ".join(sorted(names.get(type_, type_.__name__) for type_ in types_ - {NoneType}))
+    special: dict[type, str] = {list: "a list", dict: "a mapping", bool: "true/false"}
+    names = [special.get(type_, type_.__name__) for type_ in types_ - {NoneType}]
+    return " or ".join(sorted(names))
 
 
 def _with_numbers(value: Any) -> Any:
@@ -163,7 +167,9 @@ def _with_numbers(value: Any) -> Any:
         return {key: _with_numbers(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_with_numbers(item) for item in value]
-    return float(value) if isinstance(value, str) and _EXPONENT.fullmatch(value) else value
+    if isinstance(value, str) and _EXPONENT.fullmatch(value):
+        return float(value)
+    return value
 
 
 def to_builtin(value: Any) -> Any:

@@ -25,6 +25,8 @@ from r1_recipes.verification import Refusal, Verdict
 from r1_recipes.verification.numbers import PRECISION
 from r1_recipes.verification.spelling import LOCALES
 
+Texts = tuple[str | None, ...]  # one entry per completion
+
 
 @dataclass(frozen=True, kw_only=True)
 class MathReward(Reward):
@@ -51,14 +53,11 @@ def parsed_answer(
     prose, :func:`r1_recipes.verification.final_answer` searches the text.
     """
     answer = (parsed or fmt.parse(completion)).answer
-    if (
-        answer is None
-        and fmt.reasoning_tags is None
-        and fmt.answer_tags is None
-        and not fmt.delimited
-    ):
-        return verification.final_answer(fmt.full_text(completion))
-    return verification.final_answer(answer) if answer is not None and fmt.prose else answer
+    if answer is not None:
+        return verification.final_answer(answer) if fmt.prose else answer
+    if fmt.reasoning_tags or fmt.answer_tags or fmt.delimited:
+        return None
+    return verification.final_answer(fmt.full_text(completion))
 
 
 def _answer(fmt: ResponseFormat, completion: str) -> tuple[str | None, Refusal | None]:
@@ -69,12 +68,14 @@ def _answer(fmt: ResponseFormat, completion: str) -> tuple[str | None, Refusal |
     parsed = fmt.parse(completion)
     if len(parsed.boxes) > 1 or any("box" in box for box in parsed.boxes):
         return ", ".join(rf"\boxed{{{box}}}" for box in parsed.boxes), None
-    if (answer := parsed_answer(fmt, completion, parsed)) is not None:
+    answer = parsed_answer(fmt, completion, parsed)
+    if answer is not None:
         return answer, None
-    misplaced = fmt.reasoning_tags is not None and any(
-        tag in completion for tag in (*(fmt.answer_tags or ()), "\\boxed")
-    )
-    return None, Refusal.INSIDE if misplaced and parsed.answer is None else Refusal.NO_ANSWER
+    if fmt.reasoning_tags and parsed.answer is None:
+        marks = (*(fmt.answer_tags or ()), "\\boxed")
+        if any(mark in completion for mark in marks):
+            return None, Refusal.INSIDE
+    return None, Refusal.NO_ANSWER
 
 
 def correctness(
@@ -86,7 +87,7 @@ def correctness(
     log_metric: Log = ignore,
     log_extra: Log = ignore,
     **columns: Any,
-) -> tuple[Sequence[str | None], Sequence[Verdict]]:
+) -> tuple[Texts, Sequence[Verdict]]:
     """Return the final answer of each completion, and its verdict.
 
     If a row has a ``scorer`` (JSON ``{"reasoning_gym": task, "entry": {…}}``), the scorer of that
@@ -98,67 +99,58 @@ def correctness(
     from the first reward that compares it. Writes ``refused`` to the completions table: the reason
     why an answer scored 0.
     """
-    scorers = (None,) * len(completions) if scorer is None else tuple(scorer)
-    solutions = (
-        (None,) * len(completions)
-        if solution is None and scorer and all(scorer)
-        else tuple(reward.golds(solution, columns))
-    )
-    before = replace(verification.STATS)
-    questions = tuple(map(last_user_text, prompts)) if reward.reads_question and prompts else None
+    nothing = [None] * len(completions)
+    if solution is None and scorer and all(scorer):
+        solution = nothing
+    solutions = tuple(reward.golds(solution, columns))
+    scorers = tuple(nothing if scorer is None else scorer)
+    questions = None
+    if reward.reads_question and prompts:
+        questions = tuple(map(last_user_text, prompts))
     settings = (reward.number_locale, reward.precision, questions)
-    answers, verdicts = _correctness(
-        reward.response_format, tuple(completion_texts(completions)), solutions, scorers, settings
-    )
+    texts = tuple(completion_texts(completions))
+    before = replace(verification.STATS)
+    answers, verdicts = _correctness(reward.response_format, texts, solutions, scorers, settings)
     if verification.STATS.seconds > before.seconds:
         for name in ("timeouts", "seconds", "cache_hits"):
-            log_metric(
-                f"verification/{name}",
-                float(getattr(verification.STATS, name) - getattr(before, name)),
-            )
+            added = getattr(verification.STATS, name) - getattr(before, name)
+            log_metric(f"verification/{name}", float(added))
     log_extra("refused", [str(verdict.refusal or "") for verdict in verdicts])
     # Selection keeps rows without a verdict, so running out of time must count as wrong there.
     selects = columns.get("trainer_state", True) is None
     keys = list(zip(solutions, scorers, strict=True))
-    found_wrong = {
-        key for key, verdict in zip(keys, verdicts, strict=True) if verdict.right is False
-    }
-    verdicts = tuple(
-        replace(verdict, right=False)
-        if verdict.refusal is Refusal.HURRIED and (selects or key in found_wrong)
-        else verdict
-        for key, verdict in zip(keys, verdicts, strict=True)
-    )
-    return answers, verdicts
+    found_wrong = {keys[row] for row, verdict in enumerate(verdicts) if verdict.right is False}
+    settled = []
+    for key, verdict in zip(keys, verdicts, strict=True):
+        if verdict.refusal is Refusal.HURRIED and (selects or key in found_wrong):
+            verdict = replace(verdict, right=False)
+        settled.append(verdict)
+    return answers, tuple(settled)
+
+
+_SCORER_REFUSALS = {True: None, False: Refusal.DIFFERENT, None: Refusal.HURRIED}
 
 
 @lru_cache(maxsize=1)  # All rewards of a step compare the same batch.
 def _correctness(
     fmt: ResponseFormat,
     texts: tuple[str, ...],
-    solutions: tuple[str | None, ...],
-    scorers: tuple[str | None, ...],
+    solutions: Texts,
+    scorers: Texts,
     settings: tuple[str, int, tuple[str, ...] | None],
-) -> tuple[Sequence[str | None], Sequence[Verdict]]:
-    answers, refusals = (
-        zip(*(_answer(fmt, text) for text in texts), strict=True) if texts else ((), ())
-    )
-    verdicts = verification.judge(
-        [None if spec else solution for spec, solution in zip(scorers, solutions, strict=True)],
-        answers,
-        *settings,
-    )
-    verdicts = [
-        Verdict(verdict.right, refusal if refusal and verdict.right is False else verdict.refusal)
-        for verdict, refusal in zip(verdicts, refusals, strict=True)
-    ]
+) -> tuple[Texts, Sequence[Verdict]]:
+    parsed = [_answer(fmt, text) for text in texts]
+    answers = tuple(answer for answer, _ in parsed)
+    golds = [None if spec else gold for spec, gold in zip(scorers, solutions, strict=True)]
+    verdicts = verification.judge(golds, answers, *settings)
     scored = {row: spec for row, spec in enumerate(scorers) if spec}
-    if scored:
-        rights = verification.score([*scored.values()], [answers[row] for row in scored])
-        for row, right in zip(scored, rights, strict=True):
-            wrong = Refusal.HURRIED if right is None else refusals[row] or Refusal.DIFFERENT
-            verdicts[row] = Verdict(right, None if right else wrong)
-    return tuple(answers), tuple(verdicts)
+    rights = verification.score([*scored.values()], [answers[row] for row in scored])
+    for row, right in zip(scored, rights, strict=True):
+        verdicts[row] = Verdict(right, _SCORER_REFUSALS[right])
+    for row, (_, refusal) in enumerate(parsed):
+        if refusal and verdicts[row].right is False:
+            verdicts[row] = Verdict(False, refusal)
+    return answers, verdicts
 
 
 @register_reward("accuracy")
@@ -181,9 +173,8 @@ class AccuracyReward(MathReward, AnswerReward):
         **columns: Any,
     ) -> Values:
         answers, verdicts = correctness(self, completions, solution, log_extra=log_extra, **columns)
-        self.log_answers(
-            log_extra, answers, [None] * len(completions) if solution is None else solution
-        )
+        golds = [None] * len(answers) if solution is None else solution
+        self.log_answers(log_extra, answers, golds)
         return [None if verdict.right is None else float(verdict.right) for verdict in verdicts]
 
 
@@ -200,4 +191,6 @@ class AnswerContainsReward(AnswerReward):
 
     def score(self, answer: str | None, gold: str) -> float | None:
         gold = gold.strip()
-        return float(answer is not None and gold in answer) if gold else None
+        if not gold:
+            return None
+        return float(answer is not None and gold in answer)

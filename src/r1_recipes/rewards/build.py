@@ -34,27 +34,27 @@ def get_reward_funcs(
     """
     names = list(names)
     fmt = get_response_format(response_format)
-    judges = extras.needed("judges", "reward_models") if reward_models else None
-    models = judges.read_reward_models(reward_models, fmt) if judges else {}
+    models: dict[str, Any] = {}
+    if reward_models:
+        judges = extras.needed("judges", "reward_models")
+        models = judges.read_reward_models(reward_models, fmt)
     known = reward_parameters(name for name in names if name not in models)
-    if strange := [key for key in params if key not in known]:
-        raise RecipeError(unknown_name(f"parameter of the rewards {names}", strange[0], known))
+    for key in params:
+        if key not in known:
+            raise RecipeError(unknown_name(f"parameter of the rewards {names}", key, known))
     funcs: list[Callable[..., Values]] = []
     for name in names:
         reward = models.get(name) or REWARDS.resolve(name)
         if isinstance(reward, type):
             given = {key: params[key] for key in reward_parameters([name]) if key in params}
-            with own_code(
-                f"reward {name!r}",
-                reward,
-                fix="class NAME(Reward), or an __init__ that takes response_format",
-            ):
+            fix = "class NAME(Reward), or an __init__ that takes response_format"
+            with own_code(f"reward {name!r}", reward, fix):
                 reward = reward(response_format=fmt, **given)
         if not callable(reward):
-            told = f"must be a function, or a class with __call__, got {reward!r:.80}"
             raise RecipeError(
-                f"reward {name!r}: {told}. Fix: def NAME(completions, **columns), which "
-                f"returns a number per completion"
+                f"reward {name!r}: must be a function, or a class with __call__, got "
+                f"{reward!r:.80}. Fix: def NAME(completions, **columns), which returns a number "
+                "per completion"
             )
         funcs.append(reward)
     return funcs

@@ -7,6 +7,7 @@ reward gets advantage 0.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import inspect
 import logging
@@ -59,14 +60,14 @@ def score(
     """
     from transformers import TrainerState
 
+    if "environments" in inspect.signature(function).parameters:
+        # Only the trainer of TRL has environments.
+        return [None] * len(texts)
     columns = {
         key: [row[key] for row in rows]
         for key in rows[0]
         if key not in ("prompt", "completion", "completion_ids")
     }
-    if "environments" in inspect.signature(function).parameters:
-        # Only the trainer of TRL has environments.
-        return [None] * len(texts)
     try:
         result = function(
             prompts=[row["prompt"] for row in rows],
@@ -78,7 +79,8 @@ def score(
             log_metric=ignore,
             **columns,
         )
-        result = asyncio.run(result) if inspect.iscoroutine(result) else result
+        if inspect.iscoroutine(result):
+            result = asyncio.run(result)
     except USER_ERRORS as error:
         raise _failure(name, error, columns) from error
     return _numbers(name, function, result, len(texts))
@@ -91,11 +93,8 @@ def _failure(name: str, error: BaseException, columns: Mapping[str, Any]) -> Rec
     place = user_code_place(error)
     if "unexpected keyword" in str(error):
         place += ". Fix: end its parameters with **columns, because it gets every column by name"
-    absent = (
-        isinstance(error, KeyError)
-        and isinstance(error.args[0], str)
-        and error.args[0] not in columns
-    )
+    key = error.args[0] if isinstance(error, KeyError) else None
+    absent = isinstance(key, str) and key not in columns
     if absent or re.search("missing .* required (positional|keyword-only) argument", str(error)):
         place += (
             f". It gets the columns {', '.join(columns)}. Fix: add further columns of the data to "
@@ -105,17 +104,13 @@ def _failure(name: str, error: BaseException, columns: Mapping[str, Any]) -> Rec
 
 
 def _numbers(name: str, function: Callable, result: Any, count: int) -> Values:
-    try:
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
         values = list(result)
-        if len(values) != count or not all(
-            value is None or math.isfinite(value) for value in values
-        ):
-            raise ValueError
-        return [None if value is None else float(value) for value in values]
-    except (TypeError, ValueError, OverflowError):
-        place = defined_at(getattr(function, "reward", function))  # Unwrap a RoutedReward.
-        fix = f"Fix: return a list with one finite number (or None) per completion, here {count}"
-        raise RecipeError(f"reward {name!r} returned {str(result)[:80]}{place}. {fix}") from None
+        if len(values) == count and all(value is None or math.isfinite(value) for value in values):
+            return [None if value is None else float(value) for value in values]
+    place = defined_at(getattr(function, "reward", function))  # Unwrap a RoutedReward.
+    fix = f"Fix: return a list with one finite number (or None) per completion, here {count}"
+    raise RecipeError(f"reward {name!r} returned {str(result)[:80]}{place}. {fix}")
 
 
 def guarded(name: str, reward: Callable, note: Callable[[RecipeError], Any]) -> Callable[..., Any]:
@@ -151,18 +146,12 @@ def _token_ids(
 ) -> list[list[int]]:
     if tokenizer is None:
         return [[*map(ord, text)] or [0] for text in texts]
-    # An empty completion has one token, which ends it.
-    ids = [
-        tokenizer(text, add_special_tokens=False)["input_ids"] or [tokenizer.pad_token_id]
-        for text in texts
-    ]
+    end = [tokenizer.pad_token_id]  # An empty completion has one token, which ends it.
+    ids = [tokenizer(text, add_special_tokens=False)["input_ids"] or end for text in texts]
     if tokens is None:
         return ids
     # The text lacks special tokens, but rewards for length must count them.
-    return [
-        (one + [tokenizer.pad_token_id] * count)[:count]
-        for one, count in zip(ids, tokens, strict=True)
-    ]
+    return [(one + end * count)[:count] for one, count in zip(ids, tokens, strict=True)]
 
 
 def right_answer(solution: Any) -> str | None:
@@ -180,19 +169,12 @@ def conflicting_solutions(questions: Iterable[str], solutions: Iterable[Any]) ->
     conflicts: dict[str, str] = {}
     for question, solution in zip(questions, map(right_answer, solutions), strict=True):
         known = first.setdefault(question, solution)
-        if (
-            known
-            and solution
-            and known != solution
-            and (read := read_gold(known))
-            and not settle(read, read_answer(solution, read))
-        ):
-            conflicts.setdefault(
-                question, f"{clip(question, 120)!r} has {known!r:.80} and {solution!r:.80}"
-            )
-    return (
-        f"{len(conflicts)} of {len(first)} questions have several reference answers: "
-        f"{next(iter(conflicts.values()))}"
-        if conflicts
-        else ""
-    )
+        if not known or not solution or known == solution or question in conflicts:
+            continue
+        gold = read_gold(known)
+        if gold and not settle(gold, read_answer(solution, gold)):
+            conflicts[question] = f"{clip(question, 120)!r} has {known!r:.80} and {solution!r:.80}"
+    if not conflicts:
+        return ""
+    example = next(iter(conflicts.values()))
+    return f"{len(conflicts)} of {len(first)} questions have several reference answers: {example}"

@@ -28,10 +28,10 @@ logger = logging.getLogger(__name__)
 # Only a few large languages per script: each further language makes the detector less accurate on
 # short sentences.
 _SHARED_SCRIPTS = {
-    "Latin": ["en", "fr", "de", "es", "pt", "it", "nl", "sv", "pl", "cs", "ro", "tr", "id", "vi"],
-    "Cyrillic": ["ru", "uk", "bg"],
-    "Arabic": ["ar", "fa", "ur"],
-    "Devanagari": ["hi", "mr"],
+    "Latin": "en fr de es pt it nl sv pl cs ro tr id vi",
+    "Cyrillic": "ru uk bg",
+    "Arabic": "ar fa ur",
+    "Devanagari": "hi mr",
 }
 _OWN_SCRIPTS = {
     "zh": "Han",
@@ -42,17 +42,16 @@ _OWN_SCRIPTS = {
     "he": "Hebrew",
     "hy": "Armenian",
     "ka": "Georgian",
+    "bn": "Bengali",
+    "ta": "Tamil",
+    "te": "Telugu",
 }
-_OWN_SCRIPTS |= {"bn": "Bengali", "ta": "Tamil", "te": "Telugu"}
+# ISO 639-1 code -> script
 LANGUAGES = {
-    code: script for script, codes in _SHARED_SCRIPTS.items() for code in codes
-} | _OWN_SCRIPTS  # ISO 639-1 code -> script
-_RUNS = {
-    **{
-        script: rf"\p{{{script}}}[\p{{{script}}}\p{{M}}]*"
-        for script in LANGUAGES.values()
-        if script != "Kana"
-    },
+    code: script for script, codes in _SHARED_SCRIPTS.items() for code in codes.split()
+} | _OWN_SCRIPTS
+_RUNS = {script: rf"\p{{{script}}}[\p{{{script}}}\p{{M}}]*" for script in LANGUAGES.values()}
+_RUNS |= {
     # Digits and underscores end a run: "Nous1" is a word with a digit glued on, "2x", "5km" and
     # "x_1" are variables and units.
     "Latin": r"\p{Latin}[\p{Latin}\p{M}]*(?:['’]\p{Latin}[\p{Latin}\p{M}]*)*",
@@ -60,11 +59,8 @@ _RUNS = {
     "other": r"\p{L}+",
 }
 _WORD = regex.compile("|".join(f"(?P<{script}>{run})" for script, run in _RUNS.items()))
-_CHARACTERS_PER_WORD = {
-    "Han": 2,
-    "Kana": 2,
-    "Thai": 4,
-}  # about as much text as one word of a spaced script
+# About as much text as one word of a spaced script.
+_CHARACTERS_PER_WORD = {"Han": 2, "Kana": 2, "Thai": 4}
 _VARIABLE_SCRIPTS = {"Latin", "Greek", "Cyrillic"}
 # Variables (x), triangles (ABC), and functions and units of mathematics.
 _VARIABLE = re.compile(
@@ -141,13 +137,11 @@ class LanguageConsistencyReward(Reward):
         **columns: Any,
     ) -> Values:
         texts = completion_texts(completions)
-        rows = zip(
-            texts, prompts or [""] * len(texts), language or [None] * len(texts), strict=True
-        )
-        return [
-            self._score(text, self._target(prompt, row_language))
-            for text, prompt, row_language in rows
-        ]
+        nothing = [None] * len(texts)
+        scores = []
+        for text, prompt, name in zip(texts, prompts or nothing, language or nothing, strict=True):
+            scores.append(self._score(text, self._target(prompt, name)))
+        return scores
 
     def _target(self, prompt: Any, row_language: str | None) -> str | None:
         if isinstance(row_language, str) and row_language.strip():
@@ -159,7 +153,8 @@ class LanguageConsistencyReward(Reward):
     def _score(self, text: str, target: str | None) -> float | None:
         if target is None:
             return None
-        fmt, reasoning = self.response_format, self.response_format.parse(text).reasoning
+        fmt = self.response_format
+        reasoning = fmt.parse(text).reasoning
         if reasoning is not None:
             share = _share(reasoning, target)
             return 1.0 if share is None else share
@@ -188,7 +183,8 @@ def language_code(name: str) -> str | None:
 
 @cache  # Warns once per name.
 def _column_language(name: str) -> str | None:
-    if (code := language_code(name)) is None:
+    code = language_code(name)
+    if code is None:
         logger.warning(
             "%s Rows with this value get no language_consistency reward.",
             unknown_name("value in column 'language'", name, LANGUAGES),
@@ -199,22 +195,19 @@ def _column_language(name: str) -> str | None:
 def _sentences(text: str) -> list[list[tuple[str, str]]]:
     """Return the words that count in each sentence, with their scripts."""
     sentences = []
-    prose = _NO_LANGUAGE.sub(
-        lambda span: (
-            f" {' '.join(words[words.lastindex] for words in _PROSE_IN_MATHS.finditer(span[0]))} "
-        ),
-        text,
-    )
-    for sentence in _SENTENCE_END.split(prose):
-        words = [(str(match.lastgroup), match[0]) for match in _WORD.finditer(sentence)]
-        sentences.append(
-            [
-                (script, word)
-                for script, word in words
-                if script not in _VARIABLE_SCRIPTS or not _VARIABLE.fullmatch(word)
-            ]
-        )
+    for sentence in _SENTENCE_END.split(_NO_LANGUAGE.sub(_prose_in_maths, text)):
+        words = []
+        for match in _WORD.finditer(sentence):
+            script, word = str(match.lastgroup), match[0]
+            if script not in _VARIABLE_SCRIPTS or not _VARIABLE.fullmatch(word):
+                words.append((script, word))
+        sentences.append(words)
     return sentences
+
+
+def _prose_in_maths(span: re.Match[str]) -> str:
+    words = [match[match.lastindex] for match in _PROSE_IN_MATHS.finditer(span[0])]
+    return f" {' '.join(words)} "
 
 
 def _script_sizes(words: Sequence[tuple[str, str]]) -> dict[str, float]:
@@ -233,20 +226,21 @@ def _script_sizes(words: Sequence[tuple[str, str]]) -> dict[str, float]:
 
 def _share(text: str, target: str) -> float | None:
     """Return the share of a text in the target language, or ``None`` if it has no words."""
-    script, sentences = LANGUAGES[target], _sentences(text)
-    sizes = [_script_sizes(words) for words in sentences]
-    total = sum(sum(size.values()) for size in sizes)
+    script = LANGUAGES[target]
+    sentences = _sentences(text)
+    total = inside = 0.0
+    for words in sentences:
+        sizes = _script_sizes(words)
+        total += sum(sizes.values())
+        inside += sizes[script]
+        # "計算結果" alone may be Chinese or Japanese. Japanese of six characters contains kana.
+        if target == "ja" and sizes["Han"] < 3:
+            inside += sizes["Han"]
     if not total:
         return None
-    # "計算結果" alone may be Chinese or Japanese. Japanese of six characters contains kana.
-    inside = sum(
-        size[script] + (size["Han"] if target == "ja" and size["Han"] < 3 else 0.0)
-        for size in sizes
-    )
     if script in _SHARED_SCRIPTS:
-        inside *= 1.0 - _foreign_share(
-            [[word for name, word in words if name == script] for words in sentences], target
-        )
+        written = [[word for name, word in words if name == script] for words in sentences]
+        inside *= 1.0 - _foreign_share(written, target)
     return min(1.0, inside / total)
 
 
@@ -275,15 +269,15 @@ def _text_language(text: str) -> str | None:
     """Return the language of a text, or ``None`` if it has too few words to detect it."""
     words = [word for sentence in _sentences(text) for _, word in sentence]
     best, confidence = next(iter(_confidences(words).items()))
-    return best if confidence > 0.5 and (best in _OWN_SCRIPTS or len(words) >= _MIN_WORDS) else None
+    enough = best in _OWN_SCRIPTS or len(words) >= _MIN_WORDS
+    return best if enough and confidence > 0.5 else None
 
 
 def _confidences(words: Sequence[str]) -> dict[str, float]:
     """Return the detector's confidence in each language, the likeliest first."""
     # Longer sentences and words are lists or hostile input, so read only their beginnings.
-    values = _detector().compute_language_confidence_values(
-        " ".join(word[:40] for word in words[:_MAX_CHUNK_WORDS])
-    )
+    text = " ".join(word[:40] for word in words[:_MAX_CHUNK_WORDS])
+    values = _detector().compute_language_confidence_values(text)
     return {value.language.iso_code_639_1.name.lower(): value.value for value in values}
 
 
@@ -293,8 +287,5 @@ def _detector() -> LanguageDetector:
 
     # The mode with high accuracy takes 380 MB, 3 s to load and twice the time per text. Its mean is
     # 0.9997 instead of 0.996.
-    return (
-        LanguageDetectorBuilder.from_iso_codes_639_1(*map(IsoCode639_1.from_str, LANGUAGES))
-        .with_low_accuracy_mode()
-        .build()
-    )
+    codes = map(IsoCode639_1.from_str, LANGUAGES)
+    return LanguageDetectorBuilder.from_iso_codes_639_1(*codes).with_low_accuracy_mode().build()

@@ -40,11 +40,8 @@ class CosineReward(MathReward):
             # Beyond the maximum, the cosine would rise again and reward twice the maximum like an
             # empty completion.
             progress = min(len(ids) / self.cosine_max_len, 1.0)
-            scores.append(
-                None
-                if verdict.right is None
-                else long + 0.5 * (short - long) * (1.0 + math.cos(math.pi * progress))
-            )
+            score = long + 0.5 * (short - long) * (1.0 + math.cos(math.pi * progress))
+            scores.append(None if verdict.right is None else score)
         return scores
 
 
@@ -67,7 +64,7 @@ class LengthReward(MathReward):
         self, completions: Column, prompts: Column = (), completion_ids: Column = (), **columns: Any
     ) -> Values:
         prompts = list(prompts)
-        lengths = [(prompt, len(ids)) for prompt, ids in zip(prompts, completion_ids, strict=True)]
+        lengths = list(zip(prompts, map(len, completion_ids), strict=True))
         # Gather before comparing: if comparing fails in one process, the others must not wait here.
         all_lengths = processes.gather(lengths)
         _, verdicts = correctness(self, completions, prompts=prompts or None, **columns)
@@ -79,11 +76,12 @@ class LengthReward(MathReward):
         }
         rewards: Values = []
         for first, (_, length), verdict in zip(firsts, lengths, verdicts, strict=True):
-            shortest, longest = min(groups[first]), max(groups[first])
-            weight = 0.5 - (length - shortest) / (longest - shortest) if longest > shortest else 0.0
-            rewards.append(
-                None if verdict.right is None else weight if verdict.right else min(0.0, weight)
-            )
+            shortest = min(groups[first])
+            spread = max(groups[first]) - shortest
+            weight = 0.5 - (length - shortest) / spread if spread else 0.0
+            if not verdict.right:
+                weight = min(0.0, weight)
+            rewards.append(None if verdict.right is None else weight)
         return rewards
 
 
@@ -103,14 +101,12 @@ class SoftOverlongPunishmentReward(Reward):
 
     def __post_init__(self) -> None:
         # TRL divides by this value. Above the maximum, it would punish even an empty completion.
-        fits = 0 < self.soft_punish_cache <= self.max_completion_len
-        self.require(
-            fits, "soft_punish_cache", f"from 1 to max_completion_len ({self.max_completion_len})"
-        )
+        longest = self.max_completion_len
+        allowed = f"from 1 to max_completion_len ({longest})"
+        self.require(0 < self.soft_punish_cache <= longest, "soft_punish_cache", allowed)
 
     def __call__(self, completions: Column, completion_ids: Column = (), **columns: Any) -> Values:
         from trl.rewards import get_soft_overlong_punishment
 
-        return get_soft_overlong_punishment(self.max_completion_len, self.soft_punish_cache)(
-            completion_ids
-        )
+        punish = get_soft_overlong_punishment(self.max_completion_len, self.soft_punish_cache)
+        return punish(completion_ids)

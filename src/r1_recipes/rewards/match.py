@@ -36,21 +36,16 @@ def candidates(answer: str) -> list[str]:
     the only box.
     """
     texts = [answer]
-    *_, anchor = [None, *ANCHOR.finditer(answer)]
-    if anchor is not None:
-        texts.append(
-            next(
-                (line for line in answer[anchor.end() :].splitlines() if line.strip(" \t*_:：")), ""
-            )
-        )
+    anchors = list(ANCHOR.finditer(answer))
+    if anchors:
+        lines = answer[anchors[-1].end() :].splitlines()
+        texts.append(next((line for line in lines if line.strip(" \t*_:：")), ""))
     boxes = {answer[start:end] for start, end in boxed_spans(answer)}
-    if (
-        len(boxes) == 1
-        and len(texts) == 2
-        and words(*boxes) != words(re.sub(r"\\boxed", "", texts[1]))
-    ):
+    if len(boxes) != 1:
+        return texts
+    if anchors and words(*boxes) != words(texts[1].replace("\\boxed", "")):
         return [answer]  # "\\boxed{Paris}. The answer is London"
-    return [*texts, *boxes] if len(boxes) == 1 else texts
+    return [*texts, *boxes]
 
 
 def words(text: str) -> list[str]:
@@ -59,7 +54,8 @@ def words(text: str) -> list[str]:
     Case, character width, articles, punctuation and emphasis do not count.
     """
     plain = unicodedata.normalize("NFKC", _POWER.sub("^", text)).replace("*", "").replace("`", "")
-    plain = _THOUSANDS.sub(lambda number: number[0].replace(",", ""), _ARTICLE.sub("", plain))
+    plain = _ARTICLE.sub("", plain)
+    plain = _THOUSANDS.sub(lambda number: number[0].replace(",", ""), plain)
     tokens = [token[0].strip() for token in _TOKEN.finditer(plain.casefold())]
     return [f"0{token}" if token.startswith(".") else token for token in tokens]
 
@@ -69,26 +65,24 @@ def choice(text: str) -> tuple[str, list[str]] | None:
 
     Return ``None`` if there is no letter, or several.
     """
-    letter_and_text = chosen(text)
-    return letter_and_text and (letter_and_text[0], words(letter_and_text[1]))
+    option = chosen(text)
+    if option is None:
+        return None
+    letter, rest = option
+    return letter, words(rest)
 
 
+_LATEX_COMMAND = re.compile(r"\\[a-zA-Z]+")
 _QUESTION_OR_FACTORIAL = re.compile(r"[?？]|\d\s*!|!\s*\d")
 
 
 def _same_words(answer: str | None, solution: str) -> bool:
     """Return whether a candidate of the answer has the same words as the reference answer."""
-    if (
-        answer
-        and _QUESTION_OR_FACTORIAL.search(answer)
-        and not _QUESTION_OR_FACTORIAL.search(solution)
-    ):
+    if answer is None or len(answer) > _MAX_CHARS:
         return False
-    return (
-        answer is not None
-        and len(answer) <= _MAX_CHARS
-        and words(solution) in map(words, candidates(answer))
-    )
+    if _QUESTION_OR_FACTORIAL.search(answer) and not _QUESTION_OR_FACTORIAL.search(solution):
+        return False
+    return words(solution) in map(words, candidates(answer))
 
 
 def _same_choice(answer: str | None, solution: str) -> bool:
@@ -101,21 +95,22 @@ def _same_choice(answer: str | None, solution: str) -> bool:
         return False
     letter, text = reference
     choices = [option for option in map(choice, candidates(answer)) if option is not None]
-    return {option[0] for option in choices} == {letter} and (
-        not text or any(option[1] in ([], text) for option in choices)
-    )
+    if {option[0] for option in choices} != {letter}:
+        return False
+    return not text or any(option[1] in ([], text) for option in choices)
+
+
+def _units(text: str) -> set[str]:
+    plain = _LATEX_COMMAND.sub(" ", unicodedata.normalize("NFKC", text))
+    return set(re.findall(r"[^\W\d_]+|%", plain.casefold()))
 
 
 def _other_unit(answer: str | None, solution: str) -> bool:
     """Return whether the answer has words, but not every unit of the reference answer."""
     if answer is None:  # The format `boxed` may find an answer in the whole text.
         return False
-    texts = (unicodedata.normalize("NFKC", text) for text in (solution, candidates(answer)[-1]))
-    reference_units, answer_units = (
-        set(re.findall(r"[^\W\d_]+|%", re.sub(r"\\[a-zA-Z]+", " ", text).casefold()))
-        for text in texts
-    )
-    return bool(reference_units and answer_units and not reference_units <= answer_units)
+    answer_units = _units(candidates(answer)[-1])
+    return bool(answer_units) and not _units(solution) <= answer_units
 
 
 @register_reward("exact_match")
@@ -171,20 +166,15 @@ class AnswerMatchReward(MathReward, AnswerReward):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.match_judge:
-            prefix = extras.needed("judges", "match_judge").SERVED
-            is_served = self.match_judge.startswith(prefix) and self.match_judge != prefix
-            self.require(
-                is_served,
-                "match_judge",
-                "'openai:NAME', a model behind an OpenAI-compatible server, or ''",
-            )
-            has_slots = all(slot in self.match_judge_prompt for slot in ("{solution}", "{answer}"))
-            self.require(
-                has_slots,
-                "match_judge_prompt",
-                "a text with {solution} and {answer} that asks for a line 'Score: x'",
-            )
+        if not self.match_judge:
+            return
+        served = extras.needed("judges", "match_judge").SERVED
+        before, _, name = self.match_judge.partition(served)
+        allowed = "'openai:NAME', a model behind an OpenAI-compatible server, or ''"
+        self.require(name and not before, "match_judge", allowed)
+        has_slots = all(slot in self.match_judge_prompt for slot in ("{solution}", "{answer}"))
+        allowed = "a text with {solution} and {answer} that asks for a line 'Score: x'"
+        self.require(has_slots, "match_judge_prompt", allowed)
 
     def __call__(
         self,
@@ -205,51 +195,41 @@ class AnswerMatchReward(MathReward, AnswerReward):
             prompts=prompts or None,
             trainer_state=columns.get("trainer_state", True),
         )
-        matched_by = [
-            _rule(answer, text, verdict.right)
-            for answer, text, verdict in zip(answers, solutions, verdicts, strict=True)
-        ]
-        scores: Values = [
-            float(rule != "") if words(text) else None
-            for rule, text in zip(matched_by, solutions, strict=True)
-        ]
-        for row, verdict in enumerate(verdicts):
-            if verdict == Verdict(None, Refusal.HURRIED) and not matched_by[row]:
-                scores[row] = None
+        scores: Values = []
+        matched_by = []
+        slots = {}
+        for row, (answer, text) in enumerate(zip(answers, solutions, strict=True)):
+            rule = _rule(answer, text, verdicts[row].right)
+            comparable = bool(words(text))
+            late = verdicts[row] == Verdict(None, Refusal.HURRIED) and not rule
+            scores.append(float(rule != "") if comparable and not late else None)
+            matched_by.append(rule)
+            if answer and comparable and not rule:
+                question = last_user_text(prompts[row]) if prompts else ""
+                slots[row] = {"question": question, "solution": text, "answer": answer}
         if self.match_judge:
-            for_judge = {
-                row: answer[:_MAX_CHARS]
-                for row, answer in enumerate(answers)
-                if answer and words(solutions[row]) and not matched_by[row]
-            }
-            questions = {row: last_user_text(prompts[row]) if prompts else "" for row in for_judge}
-            judges = extras.needed("judges", "match_judge")
-            slots = [
-                {
-                    "question": questions[row],
-                    "solution": solutions[row],
-                    "answer": judges.as_text(answer),
-                }
-                for row, answer in for_judge.items()
-            ]
-            opinions = [
-                judges.within((0.0, 1.0), opinion)
-                for opinion in judges.ask(self.match_judge, self.match_judge_prompt, slots)
-            ]
-            judges.report_unjudged(
-                f"reward {self.name!r}, match_judge {self.match_judge!r}", opinions
-            )
-            for row, opinion in zip(for_judge, opinions, strict=True):
-                scores[row] = opinion.score
-                matched_by[row] = "judge" if scores[row] else ""
-            log_metric("answer_match/asked", float(len(for_judge)))
-            log_metric(
-                "answer_match/unscored", float(sum(opinion.score is None for opinion in opinions))
-            )
-            log_metric("answer_match/failed", float(sum(opinion.failed for opinion in opinions)))
+            for row, score in self._opinions(slots, log_metric).items():
+                scores[row] = score
+                matched_by[row] = "judge" if score else ""
         self.log_answers(log_extra, answers, solution or ())
         log_extra("matched_by", matched_by)
         return scores
+
+    def _opinions(
+        self, slots: dict[int, dict[str, str]], log_metric: Log
+    ) -> dict[int, float | None]:
+        """Return the judge's score of each row, whose prompt gets these slots."""
+        judges = extras.needed("judges", "match_judge")
+        for row_slots in slots.values():
+            row_slots["answer"] = judges.as_text(row_slots["answer"][:_MAX_CHARS])
+        opinions = judges.ask(self.match_judge, self.match_judge_prompt, list(slots.values()))
+        opinions = [judges.within((0.0, 1.0), opinion) for opinion in opinions]
+        judges.report_unjudged(f"reward {self.name!r}, match_judge {self.match_judge!r}", opinions)
+        scores = [opinion.score for opinion in opinions]
+        log_metric("answer_match/asked", float(len(slots)))
+        log_metric("answer_match/unscored", float(scores.count(None)))
+        log_metric("answer_match/failed", float(sum(opinion.failed for opinion in opinions)))
+        return dict(zip(slots, scores, strict=True))
 
 
 def _rule(answer: str | None, solution: str, equal: bool | None) -> str:
@@ -257,8 +237,9 @@ def _rule(answer: str | None, solution: str, equal: bool | None) -> str:
     if _same_choice(answer, solution):
         return "choice"
     # Words alone would ignore brackets and signs of mathematics: [1,2] is not (1,2).
-    if re.search(r"[^\W\d_]{2,}", re.sub(r"\\[a-zA-Z]+", " ", solution)) and _same_words(
-        answer, solution
-    ):
+    has_word = re.search(r"[^\W\d_]{2,}", _LATEX_COMMAND.sub(" ", solution))
+    if has_word and _same_words(answer, solution):
         return "words"
-    return "mathematics" if equal and not _other_unit(answer, solution) else ""
+    if equal and not _other_unit(answer, solution):
+        return "mathematics"
+    return ""

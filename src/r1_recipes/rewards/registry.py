@@ -77,7 +77,7 @@ class Reward:
         """
         raise NotImplementedError
 
-    def require(self, condition: bool, key: str, allowed: str) -> None:
+    def require(self, condition: object, key: str, allowed: str) -> None:
         """Refuse a parameter's value unless a condition holds.
 
         Args:
@@ -209,16 +209,13 @@ def answer_rewards(names: Iterable[str]) -> list[str]:
     Returns:
         ``accuracy`` first, then the others in order. ``["accuracy"]`` if no reward judges answers.
     """
-
-    def judges_answers(name: str) -> bool:
+    judging = []
+    for name in names:
         reward = REWARDS.get(name)
-        if not isinstance(reward, type) or not reward.__module__.startswith("r1_recipes."):
-            return True  # one of the user's own
-        return declared(reward, "judges") == "answer"
-
-    return sorted(filter(judges_answers, names), key=lambda name: name != "accuracy") or [
-        "accuracy"
-    ]
+        ours = isinstance(reward, type) and reward.__module__.startswith("r1_recipes.")
+        if not ours or declared(reward, "judges") == "answer":
+            judging.append(name)
+    return sorted(judging, key=lambda name: name != "accuracy") or ["accuracy"]
 
 
 @dataclass_transform(frozen_default=True)
@@ -233,11 +230,8 @@ def register_reward(name: str) -> Callable:
     """
 
     def decorate(reward: Any) -> Any:
-        plain = (
-            isinstance(reward, type)
-            and not {"__dataclass_params__", "__init__"} & vars(reward).keys()
-        )
-        if plain and issubclass(reward, Reward):
+        derived = isinstance(reward, type) and issubclass(reward, Reward)
+        if derived and not {"__dataclass_params__", "__init__"} & vars(reward).keys():
             reward = dataclass(frozen=True)(reward)
         return REWARDS.register(name, reward)
 
@@ -253,10 +247,10 @@ def reward_parameters(names: Iterable[str]) -> dict[str, dataclasses.Field]:
     Returns:
         The dataclass fields by name.
     """
-    rewards = filter(dataclasses.is_dataclass, (REWARDS.resolve(name) for name in names))
-    return {
-        f.name: f
-        for reward in rewards
-        for f in dataclasses.fields(reward)
-        if f.name != "response_format"
-    }
+    parameters = {}
+    for name in names:
+        reward = REWARDS.resolve(name)
+        if dataclasses.is_dataclass(reward):
+            parameters.update({f.name: f for f in dataclasses.fields(reward)})
+    parameters.pop("response_format", None)
+    return parameters

@@ -7,10 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from r1_recipes.common.errors import (
-    RecipeError,
-    unknown_name,
-)
+from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.rewards.call import is_async, warn_once
 from r1_recipes.rewards.registry import Values, ignore
 
@@ -59,11 +56,8 @@ def route(
     for_all = check_task_rewards(task_rewards, names)
     routed: list[Callable[..., Values]] = []
     for func, name in zip(funcs, names, strict=True):
-        routed.append(
-            (AsyncRoutedReward if is_async(func) else RoutedReward)(
-                func, name, task_rewards, for_all, task_column
-            )
-        )
+        kind = AsyncRoutedReward if is_async(func) else RoutedReward
+        routed.append(kind(func, name, task_rewards, for_all, task_column))
     return routed
 
 
@@ -76,9 +70,8 @@ class RoutedReward:
     task_rewards: Mapping[str, Sequence[str]]
     for_all: Sequence[str]  # The rewards that no entry names.
     column: str | None
-    logged: dict[str, None] = field(
-        default_factory=dict
-    )  # Logged columns of the completions table.
+    # Logged columns of the completions table.
+    logged: dict[str, None] = field(default_factory=dict)
 
     @property
     def __name__(self) -> str:
@@ -91,12 +84,12 @@ class RoutedReward:
             RecipeError: The task column is missing, or a row has no reward.
         """
         tasks = self._tasks(columns)
-        for task in sorted({task for task in tasks if not self.task_rewards.get(task)}):
-            known_tasks = ", ".join(sorted(self.task_rewards))
-            if not self.for_all:
+        for task in sorted(set(tasks)):
+            if not self.for_all and not self.task_rewards.get(task):
                 raise RecipeError(
                     f"task_rewards: row {tasks.index(task)} has task {task!r}, which no reward "
-                    f"scores. Fix: add rewards for this task; task_rewards has {known_tasks}"
+                    "scores. Fix: add rewards for this task; task_rewards has "
+                    f"{', '.join(sorted(self.task_rewards))}"
                 )
             if task not in self.task_rewards:
                 warn_once(
@@ -115,9 +108,8 @@ class RoutedReward:
             for name, value in columns.items()
             if isinstance(value, Sequence) and not isinstance(value, str)
         ]
-        column = self.column or next(
-            (name for name in ("task", "data_source") if name in lists), "task"
-        )
+        default = "task" if "task" in lists or "data_source" not in lists else "data_source"
+        column = self.column or default
         if column not in lists:
             raise RecipeError("task_column: " + unknown_name("column", column, lists))
         return [str(task) for task in columns[column]]
@@ -130,7 +122,8 @@ class RoutedReward:
 
     def _select(self, columns: dict[str, Any]) -> tuple[list[int], dict[str, Any]]:
         """Return the rows that this reward scores, and its arguments for them."""
-        rows, count = self.judged(columns), len(columns["completions"])
+        rows = self.judged(columns)
+        count = len(columns["completions"])
         log_extra = columns.get("log_extra", ignore)
 
         def log_some(column: str, values: Sequence[Any]) -> None:
@@ -139,28 +132,29 @@ class RoutedReward:
             log_extra(column, [of_row.get(row) for row in range(count)])
 
         # Without rows, clear the columns: the completions table would show values of an old batch.
-        for column in self.logged if not rows else ():
-            log_some(column, [])
-        arguments = {
-            key: [value[row] for row in rows]
-            if isinstance(value, list | tuple) and len(value) == count
-            else value
-            for key, value in columns.items()
-        }
-        return rows, {**arguments, "log_extra": log_some}
+        if not rows:
+            for column in self.logged:
+                log_some(column, [])
+        arguments = {**columns, "log_extra": log_some}
+        for key, value in columns.items():
+            if isinstance(value, list | tuple) and len(value) == count:
+                arguments[key] = [value[row] for row in rows]
+        return rows, arguments
 
     def _per_row(
         self, scores: Sequence[float | None], rows: Sequence[int], columns: dict[str, Any]
     ) -> Values:
         """Return one score per row of the whole batch, and log each score under its task."""
-        of_row, log_metric = dict(zip(rows, scores, strict=True)), columns.get("log_metric", ignore)
+        of_row = dict(zip(rows, scores, strict=True))
+        log_metric = columns.get("log_metric", ignore)
         tasks = self._tasks(columns)
         # Log one value per row: TRL averages all logged values over all ranks. A rank that logs
         # nothing does not count.
         for row, score in of_row.items():
             if score is not None and not math.isnan(score):  # TRL reads NaN as None.
-                # TRL uses the names "mean" and "std" for its own metrics.
-                task = f"task {tasks[row]}" if tasks[row] in ("mean", "std") else tasks[row]
+                task = tasks[row]
+                if task in ("mean", "std"):  # TRL uses these names for its own metrics.
+                    task = f"task {task}"
                 log_metric(f"rewards/{self.__name__}/{task}", float(score))
         return [of_row.get(row) for row in range(len(tasks))]
 

@@ -73,18 +73,13 @@ class SummaryCompressionReward(SummaryFactsReward):
         if document is None:
             raise self.missing("a column 'document' with the text", columns)
         shares = super().__call__(completions, facts, **columns)
-        return [
-            None
-            if share is None or not whole
-            else self._score(summary(self.response_format, text) or "", share, len(whole))
-            for text, whole, share in zip(
-                completion_texts(completions), document, shares, strict=True
-            )
-        ]
-
-    def _score(self, short: str, share: float, length: int) -> float:
-        return (
-            max(0.0, 1.0 - len(short) / length)
-            if short and share >= self.summary_min_facts
-            else 0.0
-        )
+        texts = completion_texts(completions)
+        scores: Values = []
+        for text, whole, share in zip(texts, document, shares, strict=True):
+            score = None
+            if share is not None and whole:
+                short = summary(self.response_format, text) or ""
+                kept = short and share >= self.summary_min_facts
+                score = max(0.0, 1.0 - len(short) / len(whole)) if kept else 0.0
+            scores.append(score)
+        return scores

@@ -44,16 +44,12 @@ class FormatPartialReward(Reward):
 
     def score_text(self, text: str) -> float:
         parsed = self.response_format.parse(text)
-        answer = (
-            self.response_format.answer_anywhere(text)
-            if self.countdown_answer_anywhere
-            else parsed.answer
-        )
-        return (
-            1.0
-            if parsed.well_formed
-            else 0.1 * (parsed.reasoning is not None) + 0.5 * (answer is not None)
-        )
+        if parsed.well_formed:
+            return 1.0
+        answer = parsed.answer
+        if self.countdown_answer_anywhere:
+            answer = self.response_format.answer_anywhere(text)
+        return 0.1 * (parsed.reasoning is not None) + 0.5 * (answer is not None)
 
 
 @register_reward("tag_count")
@@ -69,15 +65,12 @@ class TagCountReward(Reward):
     full_marks: ClassVar[float | None] = 1.0
 
     def score_text(self, text: str) -> float:
-        tags, hollow, text = (
-            self.response_format.tags,
-            self.response_format.hollow_tags(text),
-            self.response_format.full_text(text),
-        )
+        fmt = self.response_format
+        hollow = fmt.hollow_tags(text)
+        text = fmt.full_text(text)
         # The format special_token uses the same tag twice.
-        return sum(tag not in hollow and text.count(tag) == tags.count(tag) for tag in tags) / len(
-            tags
-        )
+        counted = [tag not in hollow and text.count(tag) == fmt.tags.count(tag) for tag in fmt.tags]
+        return sum(counted) / len(counted)
 
 
 # Every repetition is bounded, or cannot match what follows it, so a search is linear in the text.
@@ -138,9 +131,11 @@ class RepetitionPenaltyReward(Reward):
         total = len(words) - self.repetition_n_grams + 1
         if total < 1:
             return 0.0
-        distinct = len(set(zip(*(words[i:] for i in range(self.repetition_n_grams)), strict=False)))
-        # Return 0.0 instead of -0.0, which is (1 - 1) * -1.0.
-        return (1 - distinct / total) * self.repetition_max_penalty if distinct < total else 0.0
+        shifted = [words[i:] for i in range(self.repetition_n_grams)]
+        distinct = len(set(zip(*shifted, strict=False)))
+        if distinct == total:
+            return 0.0  # instead of -0.0, which is (1 - 1) * -1.0
+        return (1 - distinct / total) * self.repetition_max_penalty
 
 
 @register_reward("xml_soft_format")
@@ -161,17 +156,13 @@ class XmlSoftFormatReward(Reward):
         if not (fmt.reasoning_tags and fmt.answer_tags):
             parsed = fmt.parse(text)
             return float(parsed.reasoning is not None and parsed.answer is not None)
-        opening, closing, answer_opening, answer_closing = map(
-            re.escape, (*fmt.reasoning_tags, *fmt.answer_tags)
-        )
+        tags = [re.escape(tag) for tag in (*fmt.reasoning_tags, *fmt.answer_tags)]
         # A block ends at the next tag: a lazy ".*?" would be quadratic in unclosed tags.
-        no_tag = f"(?!{opening}|{closing}|{answer_opening}|{answer_closing})"
-        block = rf"\s*+{no_tag}(?:{no_tag}.)++"
-        blocks = rf"{opening}({block}){closing}\s*{answer_opening}({block}){answer_closing}"
+        no_tag = f"(?!{'|'.join(tags)})"
+        block = rf"(\s*+{no_tag}(?:{no_tag}.)++)"
+        blocks = rf"{tags[0]}{block}{tags[1]}\s*{tags[2]}{block}{tags[3]}"
         pairs = re.findall(blocks, fmt.full_text(text), re.DOTALL)
-        return float(
-            any(not is_blank(reasoning) and not is_blank(answer) for reasoning, answer in pairs)
-        )
+        return float(any(not any(map(is_blank, pair)) for pair in pairs))
 
 
 @register_reward("xml_strict_format")
@@ -209,11 +200,13 @@ class XmlCountReward(TagCountReward):
     full_marks = None
 
     def score_text(self, text: str) -> float:
-        share, tags = super().score_text(text), self.response_format.answer_tags
-        _, closed, rest = (
-            self.response_format.full_text(text).rpartition(tags[1]) if tags else ("", "", "")
-        )
-        return share - 0.004 * len(rest.removeprefix("\n")) if closed else share
+        share = super().score_text(text)
+        fmt = self.response_format
+        if fmt.answer_tags:
+            _, closed, rest = fmt.full_text(text).rpartition(fmt.answer_tags[1])
+            if closed:
+                return share - 0.004 * len(rest.removeprefix("\n"))
+        return share
 
 
 _INTEGER = re.compile(r"[-+]?(?:[0-9]+|[1-9][0-9]{0,2}(?:,[0-9]{3})+)")
@@ -229,4 +222,4 @@ class IntegerAnswerReward(Reward):
 
     def score_text(self, text: str) -> float:
         answer = parsed_answer(self.response_format, text)
-        return float(answer is not None and _INTEGER.fullmatch(answer.strip()) is not None)
+        return float(_INTEGER.fullmatch((answer or "").strip()) is not None)

@@ -31,11 +31,8 @@ def readable_golds(name: str, reward: Callable, rows: Dataset) -> dict[int, bool
     if not scored:
         return {}
     # Leave out pictures, because to_list() would decode them.
-    examples = (
-        rows.select(scored)
-        .select_columns([key for key in rows.column_names if key != "image"])
-        .to_list()
-    )
+    columns = [key for key in rows.column_names if key != "image"]
+    examples = rows.select(scored).select_columns(columns).to_list()
     verdicts = score(name, reward, examples, [""] * len(examples), None)
     return {index: verdict is not None for index, verdict in zip(scored, verdicts, strict=True)}
 
@@ -55,20 +52,14 @@ def try_own_rewards(
         inner = reward.reward if isinstance(reward, RoutedReward) else reward
         if getattr(inner, "__module__", "").startswith("r1_recipes."):
             continue
-        samples = [
-            rows[index]
-            for index in judged_rows(
-                reward, rows.select(range(min(len(rows), _MAX_ROWS_SEARCHED)))
-            )[:2]
-        ]
-        completions = [
-            (row, text)
-            for row in samples
-            for text in (_rendered(fmt, right_answer(row.get("solution"))), "")
-        ]
-        if completions:
-            texts = [text for _, text in completions]
-            score(name, inner, [row for row, _ in completions], texts, tokenizer)
+        searched = rows.select(range(min(len(rows), _MAX_ROWS_SEARCHED)))
+        samples, texts = [], []
+        for index in judged_rows(reward, searched)[:2]:
+            row = rows[index]
+            samples += [row, row]
+            texts += [_rendered(fmt, right_answer(row.get("solution"))), ""]
+        if samples:
+            score(name, inner, samples, texts, tokenizer)
 
 
 def _rendered(fmt: ResponseFormat, answer: str | None) -> str:
