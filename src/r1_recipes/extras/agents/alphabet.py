@@ -48,7 +48,8 @@ class AlphabetSort:
         return {"question": question, "by": by, "added": added}
 
     def reset(self, by: str, added: list[list[str]], **row: Any) -> None:
-        self._by, self._added, self._scores = by, added, []
+        self._by, self._added = by, added
+        self._scores: list[float] = []
 
     def submit(self, names: list[str]) -> str:
         """
