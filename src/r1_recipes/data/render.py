@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import groupby
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import USER_ERRORS, RecipeError, first_line, user_code_place
@@ -77,13 +77,12 @@ class Renderer:
         if self.method == "distill":
             return {"prompt": prompt}
         hidden = _NO_COLUMN[self.method]
-        return {
-            "prompt": prompt,
-            **{key: value for key, value in mapped.items() if key not in hidden},
-        }
+        columns = {key: value for key, value in mapped.items() if key not in hidden}
+        return {"prompt": prompt, **columns}
 
     def _prompt(self, row: dict[str, Any], mapped: MappedRow) -> list[Message]:
-        question, history = mapped["question"], mapped.get("messages") or []
+        question = mapped["question"]
+        history = mapped.get("messages") or []
         earlier = [message for message in history if message["role"] != "system"]
         if self.args.prompt_template is not None:
             question = _fill(self.args.prompt_template, {**row, **mapped})
@@ -91,19 +90,22 @@ class Renderer:
             question = earlier[-1]["content"]
         *opening, last = build_prompt(question, self.fmt, self.few_shot)
         if not self.fmt.system_prompt:  # The row keeps its instruction.
-            opening = [*(message for message in history if message["role"] == "system"), *opening]
+            instructions = [message for message in history if message["role"] == "system"]
+            opening = instructions + opening
         return [*opening, *earlier[:-1], last]
 
     def _completion(self, mapped: MappedRow) -> dict[str, Any]:
         """Return the SFT target of a row, and the columns that SFT needs with it."""
         if "rejected" in mapped:
             raise SkipRow("a preference pair. Fix: train on it with python -m r1_recipes.reward")
-        fmt, response = self.fmt, mapped.get("response")
-        well_formed = mapped.get("well_formed", True)
-        target = _target(mapped, fmt) if response is None else _response(response, well_formed, fmt)
-        completion = [
-            message for call in mapped.get("calls") or () for message in _tool_messages(call)
-        ]
+        response = mapped.get("response")
+        if response is None:
+            target = _target(mapped, self.fmt)
+        else:
+            target = _response(response, mapped.get("well_formed", True), self.fmt)
+        completion = []
+        for call in mapped.get("calls") or ():
+            completion += _tool_messages(call)
         completion.append({"role": "assistant", "content": target})
         columns: dict[str, Any] = {"completion": completion}
         if self.tools:
@@ -119,12 +121,14 @@ class Renderer:
         """
         if self.method != "sft":
             raise SkipRow("a whole conversation, which only sft can use")
-        turns, well_formed = mapped["turns"], mapped.get("well_formed")
+        turns = mapped["turns"]
+        well_formed = mapped.get("well_formed")
         if any("tool_calls" in message for message in turns) and not self._takes_tools:
             raise SkipRow("a tool call, which the chat template cannot write")
         if well_formed is not None and self.fmt.system_prompt:
             instruction = {"role": "system", "content": self.fmt.system_prompt}
-            turns = [instruction, *(message for message in turns if message["role"] != "system")]
+            spoken = [message for message in turns if message["role"] != "system"]
+            turns = [instruction, *spoken]
         if well_formed and "tool_calls" not in turns[-1]:
             _response(turns[-1]["content"], well_formed, self.fmt)
         if mapped.get("empty_system") and turns[0]["role"] != "system" and self._writes_system:
@@ -145,21 +149,28 @@ class Renderer:
 
     def over_limits(self, results: list[dict[str, Any]]) -> dict[int, str]:
         """Return the length limit that each too long row exceeds, by the index of the row."""
-        counter, over = TokenCounter(self.tokenizer, self.tools), {}
-        if results and (limit := self.args.max_solution_tokens) is not None:
-            for index in counter.texts_over([_longest_target(result) for result in results], limit):
+        counter = TokenCounter(self.tokenizer, self.tools)
+        over = {}
+        limit = self.args.max_solution_tokens
+        if limit is not None:
+            targets = [_longest_target(result) for result in results]
+            for index in counter.texts_over(targets, limit):
                 over[index] = f"solution over max_solution_tokens {limit}"
-        if results and (limit := self.args.max_prompt_tokens) is not None:
-            for index in counter.prompts_over([result["prompt"] for result in results], limit):
+        limit = self.args.max_prompt_tokens
+        if limit is not None and results:
+            prompts = [result["prompt"] for result in results]
+            for index in counter.prompts_over(prompts, limit):
                 over[index] = f"prompt over max_prompt_tokens {limit}"
         return over
 
 
 def _longest_target(result: dict[str, Any]) -> str:
     """Return the longest target of a rendered row, or its solution if it has no target."""
-    keys = [key for key in ("completion", "chosen", "rejected") if key in result]
-    targets = [result[key][-1]["content"] for key in keys]
-    return max(targets or [result.get("solution") or ""], key=len)
+    targets = []
+    for key in ("completion", "chosen", "rejected"):
+        if key in result:
+            targets.append(result[key][-1]["content"])
+    return max(targets, key=len, default=result.get("solution") or "")
 
 
 def _pair(mapped: MappedRow) -> dict[str, list[Message]]:
@@ -173,8 +184,10 @@ def _pair(mapped: MappedRow) -> dict[str, list[Message]]:
 
 def _target_start(turns: list[Message]) -> int:
     """Return the index of the first target message, which follows the last question."""
-    answers = [index for index, message in enumerate(turns) if message["role"] == "assistant"]
-    start = answers[-1] if answers else 0
+    start = 0
+    for index, message in enumerate(turns):
+        if message["role"] == "assistant":
+            start = index
     while start > 1 and (turns[start - 1]["role"] == "tool" or "tool_calls" in turns[start - 1]):
         start -= 1
     if not start:
@@ -199,9 +212,11 @@ def _fill(template: str, values: dict[str, Any]) -> str:
 
     def text(slot: re.Match[str]) -> str:
         value = values.get(slot[1], slot[0])
+        if value is None:
+            return ""
         if isinstance(value, str):
             return value
-        return "" if value is None else json.dumps(value, ensure_ascii=False, default=str)
+        return json.dumps(value, ensure_ascii=False, default=str)
 
     return _SLOT.sub(text, template)
 
@@ -211,10 +226,10 @@ def _target(mapped: MappedRow, fmt: ResponseFormat) -> str:
         raise SkipRow("no reasoning to train on")
     answer = mapped.get("answer") or mapped["solution"]
     try:
-        # The target is all text after the prompt, including a prefill.
-        return fmt.full_text(fmt.render_completion(mapped["reasoning"], answer))
+        completion = fmt.render_completion(mapped["reasoning"], answer)
     except ValueError:
         raise SkipRow(f"reasoning or answer cannot be written in format {fmt.name!r}") from None
+    return fmt.full_text(completion)  # The target is all text after the prompt.
 
 
 def _response(response: str, well_formed: bool, fmt: ResponseFormat) -> str:
@@ -315,35 +330,38 @@ class RowMapper:
             if limit is not None and kept >= limit:
                 return
             batch = rows[start : start + size]
-            places, results = [], []
+            rendered = {}
             for number, values in enumerate(zip(*batch.values(), strict=True), start):
                 self.report.read += 1
                 place = number if self.places is None else int(self.places[number])
                 result = self._render_row(dict(zip(batch, values, strict=True)), place)
                 if result is not None:
-                    places.append(place)
+                    rendered[place] = result
+            over = self.renderer.over_limits([*rendered.values()])
+            results = []
+            for index, (place, result) in enumerate(rendered.items()):
+                if index in over:
+                    self.report.drop(self.where + over[index], place)
+                else:
                     results.append(result)
-            over = self.renderer.over_limits(results)
-            for index in sorted(over):
-                self.report.drop(self.where + over[index], places[index])
-            results = [result for index, result in enumerate(results) if index not in over]
             kept += len(results)
             if results:
                 yield self._typed(results, features)
 
     def _typed(self, results: list[dict[str, Any]], features: Features) -> Dataset:
         """Return rendered rows as a dataset, and add the type of each column to ``features``."""
-        from datasets import Dataset, Features, concatenate_datasets  # heavy
+        from datasets import Dataset, Features, Value, concatenate_datasets  # heavy
 
         columns = []
-        for name in dict.fromkeys([*features, *(key for result in results for key in result)]):
+        for name in dict.fromkeys(chain(features, *results)):
             values = {name: [result.get(name) for result in results]}
+            known = features.get(name, Value("null"))
             try:
-                if name not in features or "null" in repr(features[name]):
+                if "null" in repr(known):
                     inferred = Dataset.from_dict(values).features[name]
-                    known = features.get(name)
-                    features[name] = inferred if known is None else _merged(known, inferred)
-                columns.append(Dataset.from_dict(values, features=Features({name: features[name]})))
+                    features[name] = _merged(known, inferred)
+                column = Features({name: features[name]})
+                columns.append(Dataset.from_dict(values, features=column))
             except Exception as error:  # Arrow raises many types of error here.
                 raise RecipeError(
                     f"{self.where}{self.mapper.place()}: column {name!r} must hold values of one "
@@ -362,15 +380,16 @@ class RowMapper:
                     "Fix: return {'question': …, 'solution': …}, or raise SkipRow('why') to drop "
                     "the row"
                 )
-            return {column: row[column] for column in self.keep} | self.renderer(row, mapped)
+            kept = {column: row[column] for column in self.keep}
+            return kept | self.renderer(row, mapped)
         except RecipeError:
             raise
         except SkipRow as skipped:
             self.report.drop(f"{self.where}{skipped}", place)
         except USER_ERRORS as error:  # The mapper may be the user's code.
             code_place = user_code_place(error)
-            failure = f"mapper {self.mapper.name!r} fails with {type(error).__name__}"
-            reason = f"{self.where}{failure}{code_place}"
+            error_type = type(error).__name__
+            reason = f"{self.where}mapper {self.mapper.name!r} fails with {error_type}{code_place}"
             if reason not in self.report.dropped:  # Log each reason once: messages differ.
                 cause = first_line(error)[:-1]
                 logger.warning("dataset_name: %srow %d: %s%s", self.where, place, cause, code_place)

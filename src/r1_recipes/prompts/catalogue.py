@@ -99,8 +99,9 @@ def get_response_format(
     elif isinstance(name, Mapping):
         fmt = read_format("own", name, "response_format")
     elif not isinstance(name, str):
-        allowed = "a name, FILE.yaml:NAME or a mapping"
-        raise RecipeError(f"response_format: must be {allowed}, got {name!r}")
+        raise RecipeError(
+            f"response_format: must be a name, FILE.yaml:NAME or a mapping, got {name!r}"
+        )
     elif ".yaml" in name or ".yml" in name:
         fmt = format_in_file(name, (Path(), folder or Path()))
     elif name in FORMATS:

@@ -54,15 +54,18 @@ def read_format(name: str, keys: Any, where: str) -> ResponseFormat:
     if isinstance(keys, Mapping):
         keys = {"name": name, **keys}
     fmt = from_mapping(ResponseFormat, keys, where)
-    slots = SLOT.findall(fmt.layout)
-    allowed = "{reasoning} and then {answer}, each once,"
-    if slots != ["reasoning", "answer"]:
-        raise RecipeError(f"{where}: layout: must contain {allowed} got {fmt.layout!r}")
+    if SLOT.findall(fmt.layout) != ["reasoning", "answer"]:
+        raise RecipeError(
+            f"{where}: layout: must contain {{reasoning}} and then {{answer}}, each once, "
+            f"got {fmt.layout!r}"
+        )
     _check_tags(fmt.reasoning_tags, fmt.layout, f"{where}: reasoning_tags")
     _check_tags(fmt.answer_tags, fmt.layout, f"{where}: answer_tags")
     if not (fmt.boxed or fmt.reasoning_tags or fmt.answer_tags):
-        fix = "Fix: answer_tags, reasoning_tags, or boxed: true"
-        raise RecipeError(f"{where}: no key says where the answer is. {fix}")
+        raise RecipeError(
+            f"{where}: no key says where the answer is. Fix: answer_tags, reasoning_tags, or "
+            "boxed: true"
+        )
     for reasoning, answer in _SAMPLES:
         with located(f"{where}: layout: the format could not read what it writes"):
             completion = fmt.render_completion(reasoning, answer)

@@ -173,8 +173,10 @@ def get_mapper(name: str, columns: Collection[str] = (), **config: Any) -> Mappe
     mapper = MAPPERS.resolve(name)
     if not (isinstance(mapper, type) and issubclass(mapper, Mapper)):
         fix = "class NAME(Mapper), whose __call__(self, row) returns {'question': …, 'solution': …}"
-        wrong = f"must be a subclass of r1_recipes.data.Mapper, got {mapper!r:.80}"
-        raise RecipeError(f"mapper {name!r}: {wrong}. Fix: {fix}")
+        raise RecipeError(
+            f"mapper {name!r}: must be a subclass of r1_recipes.data.Mapper, got {mapper!r:.80}. "
+            f"Fix: {fix}"
+        )
     fields = [field.name for field in dataclasses.fields(mapper)]
     for key in config:
         if key not in fields:
