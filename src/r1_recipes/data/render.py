@@ -81,8 +81,7 @@ class Renderer:
         return {"prompt": prompt, **columns}
 
     def _prompt(self, row: dict[str, Any], mapped: MappedRow) -> list[Message]:
-        question = mapped["question"]
-        history = mapped.get("messages") or []
+        question, history = mapped["question"], mapped.get("messages") or []
         earlier = [message for message in history if message["role"] != "system"]
         if self.args.prompt_template is not None:
             question = _fill(self.args.prompt_template, {**row, **mapped})
@@ -121,14 +120,12 @@ class Renderer:
         """
         if self.method != "sft":
             raise SkipRow("a whole conversation, which only sft can use")
-        turns = mapped["turns"]
-        well_formed = mapped.get("well_formed")
+        turns, well_formed = mapped["turns"], mapped.get("well_formed")
         if any("tool_calls" in message for message in turns) and not self._takes_tools:
             raise SkipRow("a tool call, which the chat template cannot write")
         if well_formed is not None and self.fmt.system_prompt:
             instruction = {"role": "system", "content": self.fmt.system_prompt}
-            spoken = [message for message in turns if message["role"] != "system"]
-            turns = [instruction, *spoken]
+            turns = [instruction, *(message for message in turns if message["role"] != "system")]
         if well_formed and "tool_calls" not in turns[-1]:
             _response(turns[-1]["content"], well_formed, self.fmt)
         if mapped.get("empty_system") and turns[0]["role"] != "system" and self._writes_system:
@@ -166,10 +163,8 @@ class Renderer:
 
 def _longest_target(result: dict[str, Any]) -> str:
     """Return the longest target of a rendered row, or its solution if it has no target."""
-    targets = []
-    for key in ("completion", "chosen", "rejected"):
-        if key in result:
-            targets.append(result[key][-1]["content"])
+    keys = [key for key in ("completion", "chosen", "rejected") if key in result]
+    targets = [result[key][-1]["content"] for key in keys]
     return max(targets, key=len, default=result.get("solution") or "")
 
 
@@ -184,10 +179,8 @@ def _pair(mapped: MappedRow) -> dict[str, list[Message]]:
 
 def _target_start(turns: list[Message]) -> int:
     """Return the index of the first target message, which follows the last question."""
-    start = 0
-    for index, message in enumerate(turns):
-        if message["role"] == "assistant":
-            start = index
+    answers = [index for index, message in enumerate(turns) if message["role"] == "assistant"]
+    start = answers[-1] if answers else 0
     while start > 1 and (turns[start - 1]["role"] == "tool" or "tool_calls" in turns[start - 1]):
         start -= 1
     if not start:
@@ -212,11 +205,9 @@ def _fill(template: str, values: dict[str, Any]) -> str:
 
     def text(slot: re.Match[str]) -> str:
         value = values.get(slot[1], slot[0])
-        if value is None:
-            return ""
         if isinstance(value, str):
             return value
-        return json.dumps(value, ensure_ascii=False, default=str)
+        return "" if value is None else json.dumps(value, ensure_ascii=False, default=str)
 
     return _SLOT.sub(text, template)
 
@@ -330,20 +321,18 @@ class RowMapper:
             if limit is not None and kept >= limit:
                 return
             batch = rows[start : start + size]
-            rendered = {}
+            places, results = [], []
             for number, values in enumerate(zip(*batch.values(), strict=True), start):
                 self.report.read += 1
                 place = number if self.places is None else int(self.places[number])
                 result = self._render_row(dict(zip(batch, values, strict=True)), place)
                 if result is not None:
-                    rendered[place] = result
-            over = self.renderer.over_limits([*rendered.values()])
-            results = []
-            for index, (place, result) in enumerate(rendered.items()):
-                if index in over:
-                    self.report.drop(self.where + over[index], place)
-                else:
+                    places.append(place)
                     results.append(result)
+            over = self.renderer.over_limits(results)
+            for index in sorted(over):
+                self.report.drop(self.where + over[index], places[index])
+            results = [result for index, result in enumerate(results) if index not in over]
             kept += len(results)
             if results:
                 yield self._typed(results, features)
@@ -360,8 +349,7 @@ class RowMapper:
                 if "null" in repr(known):
                     inferred = Dataset.from_dict(values).features[name]
                     features[name] = _merged(known, inferred)
-                column = Features({name: features[name]})
-                columns.append(Dataset.from_dict(values, features=column))
+                columns.append(Dataset.from_dict(values, features=Features({name: features[name]})))
             except Exception as error:  # Arrow raises many types of error here.
                 raise RecipeError(
                     f"{self.where}{self.mapper.place()}: column {name!r} must hold values of one "
@@ -380,8 +368,7 @@ class RowMapper:
                     "Fix: return {'question': …, 'solution': …}, or raise SkipRow('why') to drop "
                     "the row"
                 )
-            kept = {column: row[column] for column in self.keep}
-            return kept | self.renderer(row, mapped)
+            return {column: row[column] for column in self.keep} | self.renderer(row, mapped)
         except RecipeError:
             raise
         except SkipRow as skipped:
