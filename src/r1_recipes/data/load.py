@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common import extras
-from r1_recipes.common.errors import RecipeError, nearest, unknown_name
+from r1_recipes.common.errors import RecipeError, located, nearest, unknown_name
 from r1_recipes.common.settings import from_mapping, limited
 from r1_recipes.data.mappers import Mapper, conversation_mapper, get_mapper
 from r1_recipes.data.render import LoadReport, Renderer, RowMapper, build_prompt
@@ -117,11 +117,9 @@ class Mixture:
         tasks = [part.task for part in self.datasets]
         if with_tasks and (any(tasks) or any("task" in rows.column_names for rows in parts)):
             parts = [_with_task(rows, task) for rows, task in zip(parts, tasks, strict=True)]
-        try:
+        # The message of datasets names the column and its types.
+        with located("dataset_mixture: the datasets have different types in one column"):
             return concatenate_datasets(parts).shuffle(seed=self.seed)
-        except ValueError as error:  # The message of datasets names the column and its types.
-            cause = f"the datasets have different types in one column: {error}"
-            raise RecipeError(f"dataset_mixture: {cause}") from error
 
     def cut(self, rows: Dataset, split: str) -> Dataset:
         """Return the rows of one split. The first shuffled rows are the test split."""
@@ -192,10 +190,10 @@ def load_dataset(
         )
     limit = args.max_samples if split == "train" else args.max_eval_samples
     report = LoadReport()
-    renderer = Renderer(args, fmt, method, tokenizer, args.few_shot)
+    tools = None
     if args.tools or args.environment:
-        schemas = extras.needed("agents", "tools").schemas(args.tools or (), args.environment)
-        renderer = replace(renderer, tools=schemas)
+        tools = extras.needed("agents", "tools").schemas(args.tools or (), args.environment)
+    renderer = Renderer(args, fmt, method, tokenizer, args.few_shot, tools)
     if args.dataset_mixture:
         name = "dataset_mixture"
         dataset = _load_mixture(renderer, split, rows, report)

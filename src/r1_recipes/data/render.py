@@ -12,7 +12,13 @@ from functools import cached_property
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes.common.errors import USER_ERRORS, RecipeError, first_line, user_code_place
+from r1_recipes.common.errors import (
+    USER_ERRORS,
+    RecipeError,
+    first_line,
+    located,
+    user_code_place,
+)
 from r1_recipes.data.lengths import TokenCounter
 from r1_recipes.data.mapped_row import MappedRow, Message, ToolCall, fault_of
 from r1_recipes.data.mappers import Mapper, SkipRow
@@ -42,13 +48,11 @@ def build_prompt(
     """Return the prompt: the instruction, the worked examples and the question as messages."""
     messages = [{"role": "system", "content": fmt.system_prompt}] if fmt.system_prompt else []
     for number, example in enumerate(few_shot or [], start=1):
+        where = f"few_shot: entry {number}"
         if not isinstance(example, dict) or set(example) != {"question", "reasoning", "answer"}:
-            needs = f"few_shot: entry {number}: must have question, reasoning and answer"
-            raise RecipeError(f"{needs}, got {example!r}")
-        try:
+            raise RecipeError(f"{where}: must have question, reasoning and answer, got {example!r}")
+        with located(where):
             worked = fmt.render(str(example["reasoning"]), str(example["answer"]))
-        except ValueError as error:
-            raise RecipeError(f"few_shot: entry {number}: {error}") from error
         messages.append({"role": "user", "content": str(example["question"])})
         messages.append({"role": "assistant", "content": worked})
     return [*messages, {"role": "user", "content": question}]
@@ -150,13 +154,11 @@ class Renderer:
         over = {}
         limit = self.args.max_solution_tokens
         if limit is not None:
-            targets = [_longest_target(result) for result in results]
-            for index in counter.texts_over(targets, limit):
+            for index in counter.texts_over([_longest_target(result) for result in results], limit):
                 over[index] = f"solution over max_solution_tokens {limit}"
         limit = self.args.max_prompt_tokens
         if limit is not None and results:
-            prompts = [result["prompt"] for result in results]
-            for index in counter.prompts_over(prompts, limit):
+            for index in counter.prompts_over([result["prompt"] for result in results], limit):
                 over[index] = f"prompt over max_prompt_tokens {limit}"
         return over
 
@@ -339,16 +341,16 @@ class RowMapper:
 
     def _typed(self, results: list[dict[str, Any]], features: Features) -> Dataset:
         """Return rendered rows as a dataset, and add the type of each column to ``features``."""
-        from datasets import Dataset, Features, Value, concatenate_datasets  # heavy
+        from datasets import Dataset, Features, concatenate_datasets  # heavy
 
         columns = []
         for name in dict.fromkeys(chain(features, *results)):
             values = {name: [result.get(name) for result in results]}
-            known = features.get(name, Value("null"))
+            known = features.get(name)
             try:
-                if "null" in repr(known):
+                if known is None or "null" in repr(known):
                     inferred = Dataset.from_dict(values).features[name]
-                    features[name] = _merged(known, inferred)
+                    features[name] = inferred if known is None else _merged(known, inferred)
                 columns.append(Dataset.from_dict(values, features=Features({name: features[name]})))
             except Exception as error:  # Arrow raises many types of error here.
                 raise RecipeError(

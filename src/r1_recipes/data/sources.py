@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,7 +60,24 @@ def load_rows(
         return rows
     path = shipped(Path(name).expanduser())
     if path.exists():
-        return _local_slice(path, split, config)
+        match = re.fullmatch(r"([^\[]*)(?:\[(-?\d+)?:(-?\d+)?\])?", split)
+        if match is None:
+            raise RecipeError(
+                f"split {split!r}: local files can be sliced by row number only. "
+                f"Fix: for example train[:-128] and train[-128:]"
+            )
+        whole, *bounds = match.groups()
+        rows = _local_rows(path, whole, config)
+        if whole == split:
+            return rows
+        start, stop = [int(bound) if bound else None for bound in bounds]
+        kept = range(len(rows))[start:stop]
+        if not kept:
+            raise RecipeError(
+                f"split {split!r} selects no rows: {path} has {len(rows)}. "
+                f"Fix: {split_fix(len(rows))}"
+            )
+        return rows.select(kept)
     if path.is_symlink():
         raise RecipeError(
             f"dataset_name: {name}: is a link to {os.readlink(path)}, which does not exist. "
@@ -87,35 +105,27 @@ def _near(path: Path) -> str:
     return f" Did you mean {path.parent / close[0]}?" if close else ""
 
 
-def _local_slice(path: Path, split: str, config: str | None) -> Dataset:
-    match = re.fullmatch(r"([^\[]*)(?:\[(-?\d+)?:(-?\d+)?\])?", split)
-    if match is None:
-        raise RecipeError(
-            f"split {split!r}: local files can be sliced by row number only. "
-            f"Fix: for example train[:-128] and train[-128:]"
-        )
-    whole, *bounds = match.groups()
-    rows = _local_rows(path, whole, config)
-    if whole == split:
-        return rows
-    start, stop = [int(bound) if bound else None for bound in bounds]
-    kept = range(len(rows))[start:stop]
-    if not kept:
-        fix = split_fix(len(rows))
-        raise RecipeError(f"split {split!r} selects no rows: {path} has {len(rows)}. Fix: {fix}")
-    return rows.select(kept)
-
-
 def _local_rows(path: Path, split: str, config: str | None) -> Dataset:
     from r1_recipes.data.rows import read_files, unreadable  # heavy
 
     folder = path / config if config and (path / config).is_dir() else path
+    splits: Any
+    is_saved = (path / "state.json").is_file() or (path / "dataset_dict.json").is_file()
     try:
-        if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
-            rows = _undecoded(_of_split(_saved_splits(path), split, path))
+        if path.is_file():
+            if path.suffix.lower() not in _ENDINGS:
+                raise RecipeError(
+                    f"dataset_name: {path}: {path.suffix or 'no ending'} is not one of "
+                    f"{', '.join(_ENDINGS)}. Fix: save the file as CSV"
+                )
+            splits = dict.fromkeys(_SPLITS, (path,))
+        elif is_saved:
+            splits = _saved_splits(path)
         else:
-            files = _of_split(_files_by_split(folder, config), split, folder)
-            rows = read_files([Path(file) for file in files])
+            splits = _files_by_split(folder, config)
+        if split not in splits:
+            raise _no_split(splits, split, path if is_saved else folder)
+        rows = _undecoded(splits[split]) if is_saved else read_files([*map(Path, splits[split])])
     except RecipeError:
         raise
     except Exception as error:  # datasets raises many types of error for an unreadable file.
@@ -171,19 +181,12 @@ def _saved_splits(path: Path) -> dict[Any, Dataset]:
 
 
 def _files_by_split(folder: Path, config: str | None) -> dict[str, list[str]]:
-    """Return a data file, or the data files of a folder, by split.
+    """Return the data files of a folder by split.
 
-    datasets finds those of a folder by name, by sub-folder, or by the configuration in the README.
+    datasets finds them by name, by sub-folder, or by the configuration in the README.
     """
     from datasets import load_dataset_builder  # heavy
 
-    if folder.is_file():
-        if folder.suffix.lower() not in _ENDINGS:
-            raise RecipeError(
-                f"dataset_name: {folder}: {folder.suffix or 'no ending'} is not one of "
-                f"{', '.join(_ENDINGS)}. Fix: save the file as CSV"
-            )
-        return {split: [str(folder)] for split in _SPLITS}
     configs = json.dumps(_configs(folder), default=str)
     if re.search("://|::", configs):  # Even listing the files of a URL would send a request.
         raise RecipeError(
@@ -192,7 +195,7 @@ def _files_by_split(folder: Path, config: str | None) -> dict[str, list[str]]:
         )
     declared = config if f'"config_name": "{config}"' in configs else None
     by_split = load_dataset_builder(str(folder), name=declared).config.data_files
-    files = list(map(str, chain(*by_split.values())))
+    files = list(chain(*by_split.values()))
     _check_inside(folder.resolve(), files)
     foreign = {Path(file).name for file in files if Path(file).suffix.lower() not in _ENDINGS}
     if foreign:
@@ -220,14 +223,13 @@ def _configs(folder: Path) -> Any:
     return configs
 
 
-def _of_split(splits: dict[Any, Any], split: str, path: Path) -> Any:
-    if split in splits:
-        return splits[split]
+def _no_split(splits: Iterable[Any], split: str, path: Path) -> RecipeError:
     names = [str(name) for name in splits]
     close = nearest(split, names, 1)
     hint = f". Did you mean {close[0]!r}?" if close else ""
-    present = ", ".join(map(repr, names))
-    raise RecipeError(f"split {split!r} is not in {path}, which has {present}{hint}")
+    return RecipeError(
+        f"split {split!r} is not in {path}, which has {', '.join(map(repr, names))}{hint}"
+    )
 
 
 def _hub_rows(name: str, split: str, config: str | None, revision: str | None, hub: str) -> Dataset:

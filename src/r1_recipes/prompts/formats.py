@@ -85,11 +85,6 @@ def boxed_spans(text: str) -> Iterator[tuple[int, int]]:
         start = text.find(_BOX, match.end())
 
 
-def _empty_box(content: str) -> bool:
-    # Unlike in is_blank, braces and dollars alone are no answer: \\boxed{} around them is LaTeX.
-    return _INVISIBLE.fullmatch(content) is not None
-
-
 _OTHER_BOX = re.compile(r"\\(?:boxed\s|fbox)")
 
 
@@ -236,7 +231,7 @@ class ResponseFormat:
         Args:
             completion: What the model generated, without the prefill.
         """
-        return self._read(self.full_text(completion))
+        return self._read(self.prefill + completion)
 
     def hollow_tags(self, completion: str) -> set[str]:
         """Return the :attr:`tags` of a completion's blank blocks and boxes."""
@@ -247,7 +242,7 @@ class ResponseFormat:
             before_end = text.rsplit(closing, 1)[0]
             if is_blank(before_end.rsplit(opening, 1)[-1]):
                 hollow.update(self.tags[2 * number : 2 * number + 2])
-        empty = [_empty_box(text[start:end]) for start, end in boxed_spans(text)]
+        empty = [_INVISIBLE.fullmatch(text, *span) for span in boxed_spans(text)]
         if empty and all(empty):
             hollow.add(_BOX)
         return hollow
@@ -340,10 +335,8 @@ def _split_between(text: str, mark: str) -> tuple[str | None, bool, str | None]:
     reasoning.
     """
     before, *pieces = text.split(mark)
-    if not pieces:
-        return None, False, text
-    if len(pieces) == 1:
-        return None, False, None
+    if len(pieces) < 2:
+        return None, False, None if pieces else text
     return _content(pieces[0]), len(pieces) == 2 and not before.strip(), pieces[-1]
 
 
@@ -368,7 +361,8 @@ def _read_tagged_answer(body: str, opening: str, closing: str) -> tuple[str | No
 def _read_boxed_answer(body: str) -> tuple[str | None, str, str, bool, tuple[str, ...]]:
     """Return as :func:`_read_tagged_answer`, and the contents of the boxes."""
     body = one_spelling_of_boxes(body)  # \\fbox{71} beside \\boxed{72} is a second answer
-    spans = [(start, end) for start, end in boxed_spans(body) if not _empty_box(body[start:end])]
+    # Unlike in is_blank, braces and dollars alone are no answer: \\boxed{} around them is LaTeX.
+    spans = [span for span in boxed_spans(body) if not _INVISIBLE.fullmatch(body, *span)]
     boxes = tuple(dict.fromkeys(body[start:end].strip() for start, end in spans))
     if len(boxes) != 1:
         return None, body, "", False, boxes

@@ -73,10 +73,10 @@ def _literal(value: Any) -> str:
 
 
 def _few_shot(messages: list[dict[str, str]]) -> str:
-    as_parts = []
-    for message in messages:
-        parts = [{"type": "text", "text": message["content"]}]
-        as_parts.append({**message, "content": parts})
+    as_parts = [
+        message | {"content": [{"type": "text", "text": message["content"]}]}
+        for message in messages
+    ]
     return (
         "{%- set r1_rest = messages[1:] if messages[0]['role'] == 'system' else messages %}\n"
         f"{{%- set messages = ({_literal(messages)} if messages[0]['content'] is string else "

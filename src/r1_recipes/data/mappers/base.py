@@ -195,8 +195,9 @@ def check_choice(key: str, value: str, choices: Collection[str]) -> None:
 def check_template(template: str | None, *slots: str) -> None:
     """Raise if a template of ``mapper_config`` lacks one of its slots."""
     if template is not None and not all(slot in template for slot in slots):
-        allowed = " and ".join(slots)
-        raise RecipeError(f"mapper_config: template: must contain {allowed}, got {template!r}")
+        raise RecipeError(
+            f"mapper_config: template: must contain {' and '.join(slots)}, got {template!r}"
+        )
 
 
 def as_text(value: Any, column: str) -> str:
@@ -232,7 +233,7 @@ def optional_text(row: dict[str, Any], column: str) -> str:
 
 def required_text(row: dict[str, Any], column: str) -> str:
     """Return a cell as text, or skip the row if it is empty or missing."""
-    text = optional_text(row, column)
+    text = as_text(row.get(column), column)
     if not text:
         raise SkipRow(f"column {column!r} is empty")
     return text

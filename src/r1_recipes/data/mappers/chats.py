@@ -75,9 +75,8 @@ class Conversations(Mapper):
         return int(not {"messages", "conversations"}.isdisjoint(columns))
 
     def __call__(self, row: dict[str, Any]) -> MappedRow:
-        column = "messages"
-        if not row.get(column) and "conversations" in row:
-            column = "conversations"
+        is_missing = "conversations" in row and not row.get("messages")
+        column = "conversations" if is_missing else "messages"
         messages = read_messages(row.get(column), column, called=True)
         if self.whole:
             return {"turns": messages, "empty_system": self.empty_system}
@@ -121,15 +120,14 @@ class Preference(Mapper):
         instructions = [message["content"] for message in prompt if message["role"] == "system"]
         system = instructions[0] if instructions else row.get("system")
         opening = _spoken(prompt)
-        pair = []
-        for column in self.columns:
-            messages = read_messages(row.get(column), column, "assistant")
-            spoken = _spoken(messages)
+        answers = [read_messages(row.get(column), column, "assistant") for column in self.columns]
+        for spoken in map(_spoken, answers):
             if len(spoken) > 1 and spoken[: len(opening)] != opening:
                 raise SkipRow("chosen and rejected do not start with column 'prompt'")
-            if len(messages) == 1:
-                messages = prompt + messages
-            pair.append(read_conversation(messages, system, keep_wrappers=True))
+        pair = []
+        for messages in answers:
+            whole = messages if len(messages) > 1 else prompt + messages
+            pair.append(read_conversation(whole, system, keep_wrappers=True))
         chosen, rejected = pair
         same_history = chosen["messages"] == rejected["messages"]
         if not same_history or chosen["response"] == rejected["response"]:
@@ -139,8 +137,8 @@ class Preference(Mapper):
 
 def _spoken(messages: list[Message]) -> list[tuple[str, str]]:
     """Return role and text of all messages but those of the system."""
-    pairs = [(message["role"], message["content"].strip()) for message in messages]
-    return [(role, text) for role, text in pairs if role != "system"]
+    spoken = [message for message in messages if message["role"] != "system"]
+    return [(message["role"], message["content"].strip()) for message in spoken]
 
 
 @register_mapper("safe_rlhf")
@@ -175,9 +173,10 @@ class R1DistillSFT(Mapper):
 
     def __call__(self, row: dict[str, Any]) -> MappedRow:
         messages = read_messages(row.get("reannotated_messages"), "reannotated_messages")
-        mapped = read_conversation(messages)
-        mapped["response"] = required_text(row, "reannotated_assistant_content")
-        return mapped
+        return {
+            **read_conversation(messages),
+            "response": required_text(row, "reannotated_assistant_content"),
+        }
 
 
 def read_messages(

@@ -211,5 +211,4 @@ def content_words(text: str) -> list[str]:
 
     Content words have four letters or more and are not stop words.
     """
-    words = [word.lower() for word in _WORD.findall(text)]
-    return [word for word in words if word not in _STOPPED]
+    return [word for word in map(str.lower, _WORD.findall(text)) if word not in _STOPPED]
