@@ -21,16 +21,17 @@ def distinct_rows(
     """Return the first distinct rows of a split. No row of ``train`` is in ``test``."""
     from datasets import Dataset  # heavy
 
-    rows: dict[Hashable, dict[str, Any]] = {}
+    taken: set[Hashable] = set()
     for part in ("test", "train"):
-        taken, rows = rows, {}
         settings = config[part] if isinstance(config.get(part), dict) else {}
         hint = nearest_key(settings, ("size", "seed"))
         size = whole_number(settings.get("size"), 1, f"{part}: size", hint)
         whole_number(settings.get("seed"), 0, f"{part}: seed", hint)
+        rows: list[dict[str, Any]] = []
         for key, row in draw(settings):
             if key not in taken:
-                rows.setdefault(key, row)
+                taken.add(key)
+                rows.append(row)
             if len(rows) == size:
                 break
         else:
@@ -39,18 +40,19 @@ def distinct_rows(
                 f"not {size}. Fix: a smaller size, or a task with more variants"
             )
         if part == split:
-            drawn = list(rows.values())  # Rows may have different keys.
-            columns = {key: [row.get(key) for row in drawn] for key in dict.fromkeys(chain(*drawn))}
+            names = dict.fromkeys(chain(*rows))  # Rows may have different keys.
+            columns = {name: [row.get(name) for row in rows] for name in names}
             return Dataset.from_dict(columns, on_mixed_types="use_json")
     raise RecipeError(f"split {split!r}: {what} have only the splits 'train' and 'test'")
 
 
 def nearest_key(given: Iterable[str], known: Collection[str]) -> str:
     """Return a hint for the first misspelt key, or "" if no given key resembles a known one."""
-    near = [
-        close[0] for key in map(str, given) if key not in known and (close := nearest(key, known))
-    ]
-    return f" Did you mean {near[0]!r}?" if near else ""
+    for key in given:
+        close = nearest(str(key), known)
+        if close and key not in known:
+            return f" Did you mean {close[0]!r}?"
+    return ""
 
 
 def whole_number(value: Any, least: int, key: str, hint: str = "") -> int:

@@ -27,10 +27,8 @@ class TokenCounter:
             start, texts = self._framed(prompts)
             expected = self._render([prompts[0], prompts[-1]])
             start_count, text_count, whole_count = self._counts([start, texts[0], expected[0]])
-            if [
-                start + texts[0],
-                start + texts[-1],
-            ] == expected and start_count + text_count == whole_count:
+            same_text = [start + texts[0], start + texts[-1]] == expected
+            if same_text and start_count + text_count == whole_count:
                 return self.texts_over(texts, limit - start_count)
         return self.texts_over(self._render(prompts), limit)
 
@@ -61,7 +59,8 @@ class TokenCounter:
         before, _, after = framed.partition(_MARK)
         # No token crosses a special token, so the text before the last one is counted only once.
         cut = max([0, *map(before.rfind, self.tokenizer.get_added_vocab())])
-        return before[:cut], [before[cut:] + prompt[-1]["content"] + after for prompt in prompts]
+        end = before[cut:]
+        return before[:cut], [end + prompt[-1]["content"] + after for prompt in prompts]
 
     def _counts(self, texts: list[str]) -> list[int]:
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
@@ -70,11 +69,14 @@ class TokenCounter:
         # This gives the same counts as calling the tokenizer, in half the time.
         backend.no_truncation()
         backend.no_padding()
-        return list(map(len, backend.encode_batch_fast(texts, add_special_tokens=False)))
+        encodings = backend.encode_batch_fast(texts, add_special_tokens=False)
+        return list(map(len, encodings))
 
 
 def _differ_only_in_question(prompts: list[list[Message]]) -> bool:
-    questions = [prompt[-1]["content"] for prompt in prompts]
-    if any(question != question.strip() for question in questions):
-        return False
-    return all(prompt[:-1] == prompts[0][:-1] for prompt in prompts)
+    opening = prompts[0][:-1]
+    for prompt in prompts:
+        question = prompt[-1]["content"]
+        if question != question.strip() or prompt[:-1] != opening:
+            return False
+    return True

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common import extras
-from r1_recipes.common.errors import RecipeError, nearest, unknown_name
+from r1_recipes.common.errors import RecipeError, located, nearest, unknown_name
 from r1_recipes.common.settings import from_mapping, limited
 from r1_recipes.data.mappers import Mapper, conversation_mapper, get_mapper
 from r1_recipes.data.render import LoadReport, Renderer, RowMapper, build_prompt
@@ -23,9 +23,11 @@ __all__ = ["LoadReport", "build_prompt", "drop_overlap", "load_dataset"]
 logger = logging.getLogger(__name__)
 
 # Columns that trainers and reward calls use. A source column with one of these names would collide.
-_RESERVED = {"prompt", "prompts", "completion", "completions", "completion_ids", "messages"}
-_RESERVED |= {"solution", "scorer", "question", "reasoning", "chosen", "rejected", "log_metric"}
-_RESERVED |= {"image", "images", "environment", "environments", "trainer_state", "log_extra"}
+_RESERVED_NAMES = """
+prompt prompts completion completions completion_ids messages solution scorer question reasoning
+chosen rejected image images environment environments trainer_state log_extra log_metric
+"""
+_RESERVED = frozenset(_RESERVED_NAMES.split())
 _NO_TEST_SPLIT = (
     "dataset_mixture: test_split_size: must be set, because evaluation needs a test split. "
     "Fix: test_split_size: 128"
@@ -78,10 +80,10 @@ class Part:
             rows = rows.select_columns(list(self.columns))
         if self.weight == 1:
             return rows, None
+        share = self.weight * len(rows)
         if self.first:
-            return rows.select(range(int(self.weight * len(rows)))), None
-        places = numpy.random.default_rng(seed).permutation(len(rows))
-        places = places[: round(self.weight * len(rows))]
+            return rows.select(range(int(share))), None
+        places = numpy.random.default_rng(seed).permutation(len(rows))[: round(share)]
         return rows.select(places), places
 
 
@@ -115,26 +117,26 @@ class Mixture:
         tasks = [part.task for part in self.datasets]
         if with_tasks and (any(tasks) or any("task" in rows.column_names for rows in parts)):
             parts = [_with_task(rows, task) for rows, task in zip(parts, tasks, strict=True)]
-        try:
+        # The message of datasets names the column and its types.
+        with located("dataset_mixture: the datasets have different types in one column"):
             return concatenate_datasets(parts).shuffle(seed=self.seed)
-        except ValueError as error:  # The message of datasets names the column and its types.
-            cause = f"the datasets have different types in one column: {error}"
-            raise RecipeError(f"dataset_mixture: {cause}") from error
 
     def cut(self, rows: Dataset, split: str) -> Dataset:
         """Return the rows of one split. The first shuffled rows are the test split."""
         if all(part.test_split for part in self.datasets):
             return rows
         size = self.test_split_size
+        if size is None and split == "test":
+            raise RecipeError(_NO_TEST_SPLIT)
         if size is None:
-            if split == "test":
-                raise RecipeError(_NO_TEST_SPLIT)
             return rows
         count = round(size * len(rows)) if size < 1 else int(size)
         if not 0 < count < len(rows):
-            effect = f"leaves either the training or the test split of {len(rows)} rows empty"
-            fix = f"a number between 1 and {len(rows) - 1}, or a share below 1"
-            raise RecipeError(f"dataset_mixture: test_split_size {size!r} {effect}. Fix: {fix}")
+            raise RecipeError(
+                f"dataset_mixture: test_split_size {size!r} leaves either the training or the test "
+                f"split of {len(rows)} rows empty. Fix: a number between 1 and {len(rows) - 1}, or "
+                "a share below 1"
+            )
         return rows.select(range(count) if split == "test" else range(count, len(rows)))
 
 
@@ -188,15 +190,19 @@ def load_dataset(
         )
     limit = args.max_samples if split == "train" else args.max_eval_samples
     report = LoadReport()
+    tools = None
+    if args.tools or args.environment:
+        tools = extras.needed("agents", "tools").schemas(args.tools or (), args.environment)
+    renderer = Renderer(args, fmt, method, tokenizer, args.few_shot, tools)
     if args.dataset_mixture:
         name = "dataset_mixture"
-        dataset = _load_mixture(args, fmt, method, split, tokenizer, rows, report)
+        dataset = _load_mixture(renderer, split, rows, report)
     else:
         name = args.dataset_name
         split_name = args.dataset_train_split if split == "train" else args.dataset_test_split
         part = Part(name, args.dataset_config, args.dataset_revision, split_name)
         source = part.load(args, 0, "")[0] if rows is None else rows
-        dataset = _row_mapper(args, fmt, method, tokenizer, report, part, source)(source, limit)
+        dataset = _row_mapper(renderer, part, source, report)(source, limit)
     if not len(dataset):
         raise RecipeError(f"dataset {name}, split {split!r}: all rows were dropped: {report}")
     if limit is not None and len(dataset) > limit:
@@ -207,60 +213,41 @@ def load_dataset(
     return dataset, report
 
 
-def _load_mixture(
-    args: Any,
-    fmt: ResponseFormat,
-    method: str,
-    split: str,
-    tokenizer: Any,
-    given: Any,
-    report: LoadReport,
-) -> Dataset:
+def _load_mixture(renderer: Renderer, split: str, given: Any, report: LoadReport) -> Dataset:
     """Return the shuffled mapped rows of a mixture. ``given`` rows are not split any further."""
+    args = renderer.args
     mixture = from_mapping(Mixture, args.dataset_mixture, "dataset_mixture").of(split)
     mapped = []
     for number, part in enumerate(mixture.datasets):
         where = f"dataset_mixture: dataset {number + 1}"
         source, places = (given[number], None) if given else part.load(args, mixture.seed, where)
-        row_mapper = _row_mapper(args, fmt, method, tokenizer, report, part, source)
-        mapped.append(replace(row_mapper, where=f"{part.id}: ", places=places)(source))
-        if not len(mapped[-1]):
+        row_mapper = _row_mapper(renderer, part, source, report)
+        rows = replace(row_mapper, where=f"{part.id}: ", places=places)(source)
+        if not len(rows):
             where = f"{where} ({part.id}, weight {part.weight})"
             raise RecipeError(f"{where}: all rows were dropped: {report}")
-    dataset = mixture.combine(mapped, with_tasks=method != "distill")
+        mapped.append(rows)
+    dataset = mixture.combine(mapped, with_tasks=renderer.method != "distill")
     return dataset if given else mixture.cut(dataset, split)
 
 
-def _row_mapper(
-    args: Any,
-    fmt: ResponseFormat,
-    method: str,
-    tokenizer: Any,
-    report: LoadReport,
-    part: Part,
-    rows: Dataset,
-) -> RowMapper:
+def _row_mapper(renderer: Renderer, part: Part, rows: Dataset, report: LoadReport) -> RowMapper:
     """Return the mapper of a dataset's rows, with the instruction that its prompts start with."""
-    mapper, takes_instruction = _choose_mapper(args, method, part, rows.column_names)
-    system_prompt, few_shot = part.system_prompt, args.few_shot
+    args = renderer.args
+    columns = rows.column_names
+    mapper, takes_instruction = _choose_mapper(args, renderer.method, part, columns)
+    system_prompt = part.system_prompt
     if system_prompt is None and not takes_instruction:
-        system_prompt, few_shot = "", None
+        system_prompt = ""
+        renderer = replace(renderer, few_shot=None)
     if system_prompt is not None:
-        fmt = replace(fmt, system_prompt=system_prompt)
-    tools = None
-    if args.tools or args.environment:
-        tools = extras.needed("agents", "tools").schemas(args.tools or (), args.environment)
-    renderer = Renderer(args, fmt, method, tokenizer, few_shot, tools)
-    keep = _extra_columns(args, method, rows.column_names, part.id)
+        fmt = replace(renderer.fmt, system_prompt=system_prompt)
+        renderer = replace(renderer, fmt=fmt)
+    keep = _extra_columns(args, renderer.method, columns, part.id)
     return RowMapper(mapper, renderer, keep, report)
 
 
-def _choose_mapper(
-    args: Any,
-    method: str,
-    part: Part,
-    columns: list[str],
-) -> tuple[Mapper, bool]:
+def _choose_mapper(args: Any, method: str, part: Part, columns: list[str]) -> tuple[Mapper, bool]:
     """Return the mapper of a dataset, and whether its rows take the recipe's instruction.
 
     Questions take the instruction. Preference pairs and unchanged conversations do not.
@@ -278,11 +265,14 @@ def _choose_mapper(
         named = {key: getattr(args, key) for key in COLUMN_KEYS}
     config = part.mapper_config or args.mapper_config or {}
     mapper = get_mapper(name, columns, **named, **config)
-    if absent := mapper.missing(columns):
+    absent = mapper.missing(columns)
+    if absent:
         raise _no_columns(mapper, absent, columns, part.id, named)
     if mapper.images and method != "grpo":
-        cause = f"gives pictures, which {method} does not support. Fix: train with grpo"
-        raise RecipeError(f"dataset {part.id}: mapper {mapper.name!r} {cause}")
+        raise RecipeError(
+            f"dataset {part.id}: mapper {mapper.name!r} gives pictures, which {method} does not "
+            "support. Fix: train with grpo"
+        )
     return mapper, method != "reward"
 
 
@@ -310,9 +300,10 @@ def _check_environments(dataset: Dataset, environments: dict[str, Any]) -> None:
     names = dataset["environment"] if "environment" in dataset.column_names else [""]
     for row, name in enumerate(names):
         if name not in environments:
-            allowed = ", ".join(map(str, environments))
-            cause = f"column 'environment' must be one of {allowed}, got {name!r}"
-            raise RecipeError(f"environment: row {row}: {cause}")
+            raise RecipeError(
+                f"environment: row {row}: column 'environment' must be one of "
+                f"{', '.join(map(str, environments))}, got {name!r}"
+            )
 
 
 def _extra_columns(args: Any, method: str, columns: list[str], source: str) -> list[str]:
@@ -347,7 +338,8 @@ def drop_overlap(train: Dataset, held_out: Dataset) -> tuple[Dataset, int]:
     """
     seen = set(map(question_key, identities(held_out)))
     keep = [index for index, row in enumerate(identities(train)) if question_key(row) not in seen]
-    return (train.select(keep) if len(keep) < len(train) else train), len(train) - len(keep)
+    dropped = len(train) - len(keep)
+    return train.select(keep) if dropped else train, dropped
 
 
 def identities(rows: Dataset) -> Iterable[Any]:

@@ -9,10 +9,16 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import groupby
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes.common.errors import USER_ERRORS, RecipeError, first_line, user_code_place
+from r1_recipes.common.errors import (
+    USER_ERRORS,
+    RecipeError,
+    first_line,
+    located,
+    user_code_place,
+)
 from r1_recipes.data.lengths import TokenCounter
 from r1_recipes.data.mapped_row import MappedRow, Message, ToolCall, fault_of
 from r1_recipes.data.mappers import Mapper, SkipRow
@@ -42,13 +48,11 @@ def build_prompt(
     """Return the prompt: the instruction, the worked examples and the question as messages."""
     messages = [{"role": "system", "content": fmt.system_prompt}] if fmt.system_prompt else []
     for number, example in enumerate(few_shot or [], start=1):
+        where = f"few_shot: entry {number}"
         if not isinstance(example, dict) or set(example) != {"question", "reasoning", "answer"}:
-            needs = f"few_shot: entry {number}: must have question, reasoning and answer"
-            raise RecipeError(f"{needs}, got {example!r}")
-        try:
+            raise RecipeError(f"{where}: must have question, reasoning and answer, got {example!r}")
+        with located(where):
             worked = fmt.render(str(example["reasoning"]), str(example["answer"]))
-        except ValueError as error:
-            raise RecipeError(f"few_shot: entry {number}: {error}") from error
         messages.append({"role": "user", "content": str(example["question"])})
         messages.append({"role": "assistant", "content": worked})
     return [*messages, {"role": "user", "content": question}]
@@ -77,10 +81,8 @@ class Renderer:
         if self.method == "distill":
             return {"prompt": prompt}
         hidden = _NO_COLUMN[self.method]
-        return {
-            "prompt": prompt,
-            **{key: value for key, value in mapped.items() if key not in hidden},
-        }
+        columns = {key: value for key, value in mapped.items() if key not in hidden}
+        return {"prompt": prompt, **columns}
 
     def _prompt(self, row: dict[str, Any], mapped: MappedRow) -> list[Message]:
         question, history = mapped["question"], mapped.get("messages") or []
@@ -91,19 +93,22 @@ class Renderer:
             question = earlier[-1]["content"]
         *opening, last = build_prompt(question, self.fmt, self.few_shot)
         if not self.fmt.system_prompt:  # The row keeps its instruction.
-            opening = [*(message for message in history if message["role"] == "system"), *opening]
+            instructions = [message for message in history if message["role"] == "system"]
+            opening = instructions + opening
         return [*opening, *earlier[:-1], last]
 
     def _completion(self, mapped: MappedRow) -> dict[str, Any]:
         """Return the SFT target of a row, and the columns that SFT needs with it."""
         if "rejected" in mapped:
             raise SkipRow("a preference pair. Fix: train on it with python -m r1_recipes.reward")
-        fmt, response = self.fmt, mapped.get("response")
-        well_formed = mapped.get("well_formed", True)
-        target = _target(mapped, fmt) if response is None else _response(response, well_formed, fmt)
-        completion = [
-            message for call in mapped.get("calls") or () for message in _tool_messages(call)
-        ]
+        response = mapped.get("response")
+        if response is None:
+            target = _target(mapped, self.fmt)
+        else:
+            target = _response(response, mapped.get("well_formed", True), self.fmt)
+        completion = []
+        for call in mapped.get("calls") or ():
+            completion += _tool_messages(call)
         completion.append({"role": "assistant", "content": target})
         columns: dict[str, Any] = {"completion": completion}
         if self.tools:
@@ -145,11 +150,14 @@ class Renderer:
 
     def over_limits(self, results: list[dict[str, Any]]) -> dict[int, str]:
         """Return the length limit that each too long row exceeds, by the index of the row."""
-        counter, over = TokenCounter(self.tokenizer, self.tools), {}
-        if results and (limit := self.args.max_solution_tokens) is not None:
+        counter = TokenCounter(self.tokenizer, self.tools)
+        over = {}
+        limit = self.args.max_solution_tokens
+        if limit is not None:
             for index in counter.texts_over([_longest_target(result) for result in results], limit):
                 over[index] = f"solution over max_solution_tokens {limit}"
-        if results and (limit := self.args.max_prompt_tokens) is not None:
+        limit = self.args.max_prompt_tokens
+        if limit is not None and results:
             for index in counter.prompts_over([result["prompt"] for result in results], limit):
                 over[index] = f"prompt over max_prompt_tokens {limit}"
         return over
@@ -159,7 +167,7 @@ def _longest_target(result: dict[str, Any]) -> str:
     """Return the longest target of a rendered row, or its solution if it has no target."""
     keys = [key for key in ("completion", "chosen", "rejected") if key in result]
     targets = [result[key][-1]["content"] for key in keys]
-    return max(targets or [result.get("solution") or ""], key=len)
+    return max(targets, key=len, default=result.get("solution") or "")
 
 
 def _pair(mapped: MappedRow) -> dict[str, list[Message]]:
@@ -211,10 +219,10 @@ def _target(mapped: MappedRow, fmt: ResponseFormat) -> str:
         raise SkipRow("no reasoning to train on")
     answer = mapped.get("answer") or mapped["solution"]
     try:
-        # The target is all text after the prompt, including a prefill.
-        return fmt.full_text(fmt.render_completion(mapped["reasoning"], answer))
+        completion = fmt.render_completion(mapped["reasoning"], answer)
     except ValueError:
         raise SkipRow(f"reasoning or answer cannot be written in format {fmt.name!r}") from None
+    return fmt.full_text(completion)  # The target is all text after the prompt.
 
 
 def _response(response: str, well_formed: bool, fmt: ResponseFormat) -> str:
@@ -336,12 +344,12 @@ class RowMapper:
         from datasets import Dataset, Features, concatenate_datasets  # heavy
 
         columns = []
-        for name in dict.fromkeys([*features, *(key for result in results for key in result)]):
+        for name in dict.fromkeys(chain(features, *results)):
             values = {name: [result.get(name) for result in results]}
+            known = features.get(name)
             try:
-                if name not in features or "null" in repr(features[name]):
+                if known is None or "null" in repr(known):
                     inferred = Dataset.from_dict(values).features[name]
-                    known = features.get(name)
                     features[name] = inferred if known is None else _merged(known, inferred)
                 columns.append(Dataset.from_dict(values, features=Features({name: features[name]})))
             except Exception as error:  # Arrow raises many types of error here.
@@ -369,8 +377,8 @@ class RowMapper:
             self.report.drop(f"{self.where}{skipped}", place)
         except USER_ERRORS as error:  # The mapper may be the user's code.
             code_place = user_code_place(error)
-            failure = f"mapper {self.mapper.name!r} fails with {type(error).__name__}"
-            reason = f"{self.where}{failure}{code_place}"
+            error_type = type(error).__name__
+            reason = f"{self.where}mapper {self.mapper.name!r} fails with {error_type}{code_place}"
             if reason not in self.report.dropped:  # Log each reason once: messages differ.
                 cause = first_line(error)[:-1]
                 logger.warning("dataset_name: %srow %d: %s%s", self.where, place, cause, code_place)

@@ -9,6 +9,7 @@ import json
 import os
 import re
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 _ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".ndjson")
 # A data set without splits can be read as any of these.
-_SPLITS = dict.fromkeys(("train", "test", "validation"))
+_SPLITS = ("train", "test", "validation")
 
 
 def load_rows(
@@ -59,17 +60,18 @@ def load_rows(
         return rows
     path = shipped(Path(name).expanduser())
     if path.exists():
-        if (bounds := re.fullmatch(r"([^\[]*)(?:\[(-?\d+)?:(-?\d+)?\])?", split)) is None:
+        match = re.fullmatch(r"([^\[]*)(?:\[(-?\d+)?:(-?\d+)?\])?", split)
+        if match is None:
             raise RecipeError(
                 f"split {split!r}: local files can be sliced by row number only. "
                 f"Fix: for example train[:-128] and train[-128:]"
             )
-        rows = _local_rows(path, bounds[1], config)
-        if bounds[1] == split:
+        whole, *bounds = match.groups()
+        rows = _local_rows(path, whole, config)
+        if whole == split:
             return rows
-        kept = range(len(rows))[
-            slice(*(None if bound is None else int(bound) for bound in bounds.groups()[1:]))
-        ]
+        start, stop = [int(bound) if bound else None for bound in bounds]
+        kept = range(len(rows))[start:stop]
         if not kept:
             raise RecipeError(
                 f"split {split!r} selects no rows: {path} has {len(rows)}. "
@@ -81,12 +83,8 @@ def load_rows(
             f"dataset_name: {name}: is a link to {os.readlink(path)}, which does not exist. "
             f"Fix: repair or remove the link"
         )
-    # The id of a hub dataset has at most one slash.
-    if (
-        name.startswith(("/", "./", "../", "~"))
-        or path.suffix.lower() in _ENDINGS
-        or len(path.parts) > 2
-    ):
+    is_file_name = path.suffix.lower() in _ENDINGS or name.startswith(("/", "./", "../", "~"))
+    if is_file_name or len(path.parts) > 2:  # The id of a hub dataset has at most one slash.
         raise RecipeError(
             f"dataset_name: {name}: no such file or folder (looked in {Path.cwd()}, then "
             f"beside the recipe).{_near(path)}"
@@ -101,15 +99,13 @@ def split_fix(rows: int) -> str:
 
 
 def _near(path: Path) -> str:
-    close = nearest(
-        path.name, [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
-    )
+    if not path.parent.is_dir():
+        return ""
+    close = nearest(path.name, [neighbour.name for neighbour in path.parent.iterdir()])
     return f" Did you mean {path.parent / close[0]}?" if close else ""
 
 
 def _local_rows(path: Path, split: str, config: str | None) -> Dataset:
-    from datasets import Dataset, load_from_disk  # heavy
-
     from r1_recipes.data.rows import read_files, unreadable  # heavy
 
     folder = path / config if config and (path / config).is_dir() else path
@@ -124,20 +120,16 @@ def _local_rows(path: Path, split: str, config: str | None) -> Dataset:
                 )
             splits = dict.fromkeys(_SPLITS, (path,))
         elif is_saved:
-            _check_saved(path)
-            loaded = load_from_disk(str(path))
-            splits = dict.fromkeys(_SPLITS, loaded) if isinstance(loaded, Dataset) else loaded
+            splits = _saved_splits(path)
         else:
             splits = _files_by_split(folder, config)
         if split not in splits:
             raise _no_split(splits, split, path if is_saved else folder)
         rows = _undecoded(splits[split]) if is_saved else read_files([*map(Path, splits[split])])
+    except RecipeError:
+        raise
     except Exception as error:  # datasets raises many types of error for an unreadable file.
-        raise (
-            error
-            if isinstance(error, RecipeError)
-            else unreadable(folder, first_line(error.__cause__ or error))
-        ) from error
+        raise unreadable(folder, first_line(error.__cause__ or error)) from error
     if not len(rows):
         raise unreadable(path, "holds no rows")
     return rows
@@ -171,15 +163,21 @@ def _check_inside(folder: Path, names: list[str]) -> None:
             )
 
 
-def _check_saved(path: Path) -> None:
-    """Raise if a ``save_to_disk`` folder names files outside of the folder."""
+def _saved_splits(path: Path) -> dict[Any, Dataset]:
+    """Return a ``save_to_disk`` folder's rows by split. Raise if it names files outside of it."""
+    from datasets import Dataset, load_from_disk  # heavy
+
     splits = [""]
-    if (path / "dataset_dict.json").is_file():
-        splits = json.loads((path / "dataset_dict.json").read_text(encoding="utf-8"))["splits"]
+    index = path / "dataset_dict.json"
+    if index.is_file():
+        splits = json.loads(index.read_text(encoding="utf-8"))["splits"]
         _check_inside(path, splits)
     for split in splits:
-        state = json.loads((path / split / "state.json").read_text(encoding="utf-8"))
-        _check_inside(path / split, [file["filename"] for file in state["_data_files"]])
+        folder = path / split
+        state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+        _check_inside(folder, [file["filename"] for file in state["_data_files"]])
+    loaded = load_from_disk(str(path))
+    return dict.fromkeys(_SPLITS, loaded) if isinstance(loaded, Dataset) else loaded
 
 
 def _files_by_split(folder: Path, config: str | None) -> dict[str, list[str]]:
@@ -195,16 +193,15 @@ def _files_by_split(folder: Path, config: str | None) -> dict[str, list[str]]:
             f"dataset_name: {folder}: README.md reads data from a URL. Fix: download the "
             f"data, and name its folder in dataset_name"
         )
-    by_split = load_dataset_builder(
-        str(folder), name=config if f'"config_name": "{config}"' in configs else None
-    ).config.data_files
-    files = [str(file) for names in by_split.values() for file in names]
+    declared = config if f'"config_name": "{config}"' in configs else None
+    by_split = load_dataset_builder(str(folder), name=declared).config.data_files
+    files = list(chain(*by_split.values()))
     _check_inside(folder.resolve(), files)
-    if foreign := sorted(
-        {Path(file).name for file in files if Path(file).suffix.lower() not in _ENDINGS}
-    ):
+    foreign = {Path(file).name for file in files if Path(file).suffix.lower() not in _ENDINGS}
+    if foreign:
+        names = ", ".join(sorted(foreign)[:3])
         raise RecipeError(
-            f"dataset_name: {folder}: contains {', '.join(foreign[:3])}, whose ending is none "
+            f"dataset_name: {folder}: contains {names}, whose ending is none "
             f"of {', '.join(_ENDINGS)}. "
             "Fix: unpack the file, save it as Parquet, or move it out of the folder"
         )
@@ -215,18 +212,15 @@ def _configs(folder: Path) -> Any:
     """Return the configurations that README.md and .huggingface.yaml declare."""
     from huggingface_hub import DatasetCard  # heavy
 
-    card, standalone = folder / "README.md", folder / ".huggingface.yaml"
-    metadata = (
-        [DatasetCard.load(card).data.to_dict()]
-        if card.is_file() and b"---" in card.read_bytes()
-        else []
-    )
-    metadata += (
-        [yaml.safe_load(standalone.read_text(encoding="utf-8")) or {}]
-        if standalone.is_file()
-        else []
-    )
-    return [fields.get("configs") for fields in metadata]
+    configs = []
+    card = folder / "README.md"
+    if card.is_file() and b"---" in card.read_bytes():
+        configs.append(DatasetCard.load(card).data.get("configs"))
+    standalone = folder / ".huggingface.yaml"
+    if standalone.is_file():
+        fields = yaml.safe_load(standalone.read_text(encoding="utf-8"))
+        configs.append(fields and fields.get("configs"))
+    return configs
 
 
 def _no_split(splits: Iterable[Any], split: str, path: Path) -> RecipeError:
@@ -246,28 +240,22 @@ def _hub_rows(name: str, split: str, config: str | None, revision: str | None, h
             from modelscope import dataset_snapshot_download  # heavy
 
             # Download only the files: the loader of ModelScope does not support datasets 5.
-            return load_rows(
-                dataset_snapshot_download(name, revision=revision), split, config=config
-            )
+            folder = dataset_snapshot_download(name, revision=revision)
+            return load_rows(folder, split, config=config)
+        where = {"name": config}
         # A slash at the end means a folder of the repository instead of a configuration.
-        where = (
-            {"data_dir": config.rstrip("/")}
-            if config and config.endswith("/")
-            else {"name": config}
-        )
+        if config and config.endswith("/"):
+            where = {"data_dir": config.rstrip("/")}
         return _undecoded(load_dataset(name, **where, split=split, revision=revision))
     except RecipeError:
         raise
     # Offline, gated, misspelt or a wrong configuration: the message of the library says which.
     except Exception as error:
-        missing = hub == "modelscope" and isinstance(error, ImportError)
-        fix = (
-            install_hint("modelscope")
-            if missing
-            else "use a local copy (--dataset_name PATH), or the other --hub"
-        )
+        fix = "use a local copy (--dataset_name PATH), or the other --hub"
+        if hub == "modelscope" and isinstance(error, ImportError):
+            fix = install_hint("modelscope")
+        shown_config = f" ({config})" if config else ""
         raise RecipeError(
-            f"dataset_name: {name!r}{f' ({config})' if config else ''}, split {split!r} "
-            f"cannot be loaded from {hub}: "
+            f"dataset_name: {name!r}{shown_config}, split {split!r} cannot be loaded from {hub}: "
             f"{first_line(error)} Fix: {fix}.{_near(Path(name))}"
         ) from error

@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -51,18 +52,13 @@ def named_marks(prompt: str) -> list[str]:
     Case, width and HTML escapes are ignored. A heading counts only if its pair is named too.
     """
     prompt = unicodedata.normalize("NFKC", html.unescape(prompt)).casefold()
-    marks = {
-        fmt.name: [mark for group in fmt.marks for mark in group if mark.casefold() in prompt]
-        for fmt in FORMATS.values()
-    }
-    return list(
-        dict.fromkeys(
-            mark
-            for named in marks.values()
-            for mark in named
-            if not mark.startswith("#") or len(named) > 1
-        )
-    )
+    found: list[str] = []
+    for fmt in FORMATS.values():
+        named = [mark for mark in chain(*fmt.marks) if mark.casefold() in prompt]
+        if len(named) == 1 and named[0].startswith("#"):
+            continue
+        found += named
+    return list(dict.fromkeys(found))
 
 
 def fitting_format(named: Iterable[str], present: ResponseFormat) -> str:
@@ -71,17 +67,13 @@ def fitting_format(named: Iterable[str], present: ResponseFormat) -> str:
     It is the format that has all of them and the fewest others.
     """
     named = set(named)
-    fitting = [
-        fmt
-        for fmt in FORMATS.values()
-        if fmt.name != present.name and named <= {mark for group in fmt.marks for mark in group}
-    ]
-    nearest = min(fitting, key=lambda fmt: len(fmt.lacking(" ".join(named))), default=None)
-    return (
-        f"response_format: {nearest.name}"
-        if nearest
-        else "a system_prompt that asks for the answer's format"
-    )
+    text = " ".join(named)
+    others = [fmt for fmt in FORMATS.values() if fmt.name != present.name]
+    fitting = [fmt for fmt in others if named.issubset(chain(*fmt.marks))]
+    if not fitting:
+        return "a system_prompt that asks for the answer's format"
+    nearest = min(fitting, key=lambda fmt: len(fmt.lacking(text)))
+    return f"response_format: {nearest.name}"
 
 
 def get_response_format(
@@ -115,14 +107,13 @@ def get_response_format(
     elif name in FORMATS:
         fmt = FORMATS[name]
     else:
-        raise RecipeError(
-            unknown_name("response_format", name, FORMATS)
-            + " To use your own format: FILE.yaml:NAME."
-        )
-    system_prompt = fmt.system_prompt if system_prompt is None else system_prompt
-    return replace(
-        fmt, system_prompt=system_prompt, prefill=fmt.prefill if prefill is None else prefill
-    )
+        unknown = unknown_name("response_format", name, FORMATS)
+        raise RecipeError(f"{unknown} To use your own format: FILE.yaml:NAME.")
+    if system_prompt is not None:
+        fmt = replace(fmt, system_prompt=system_prompt)
+    if prefill is not None:
+        fmt = replace(fmt, prefill=prefill)
+    return fmt
 
 
 def written_out(value: Any, folder: Path) -> str | dict[str, Any]:
@@ -131,4 +122,6 @@ def written_out(value: Any, folder: Path) -> str | dict[str, Any]:
     It is a name of the package's formats, or all keys of the user's format.
     """
     fmt = get_response_format(value, folder=folder)
-    return value if isinstance(value, str) and value in FORMATS else as_mapping(fmt)
+    if isinstance(value, str) and value in FORMATS:
+        return value
+    return as_mapping(fmt)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 
 import regex
 
@@ -54,10 +55,10 @@ def is_blank(text: str) -> bool:
 
     White space, characters without width and ``\boxed{\quad}`` print nothing.
     """
+    if not _INVISIBLE.fullmatch(text):
+        return False
     # Braces and dollars alone are an answer (an empty dictionary). Around LaTeX they print nothing.
-    return _INVISIBLE.fullmatch(text) is not None and (
-        "\\" in text or not any(char in text for char in "{}~$")
-    )
+    return "\\" in text or not re.search(r"[{}~$]", text)
 
 
 def _content(text: str) -> str | None:
@@ -72,7 +73,8 @@ def boxed_spans(text: str) -> Iterator[tuple[int, int]]:
     """
     start = text.find(_BOX)
     while start != -1:
-        begin, depth = start + len(_BOX), 1
+        begin = start + len(_BOX)
+        depth = 1
         for match in _BRACE.finditer(text, begin):
             depth += {"{": 1, "}": -1}.get(match[0], 0)
             if depth == 0:
@@ -81,11 +83,6 @@ def boxed_spans(text: str) -> Iterator[tuple[int, int]]:
         else:
             return
         start = text.find(_BOX, match.end())
-
-
-def _empty_box(content: str) -> bool:
-    # Unlike in is_blank, braces and dollars alone are no answer: \\boxed{} around them is LaTeX.
-    return _INVISIBLE.fullmatch(content) is not None
 
 
 _OTHER_BOX = re.compile(r"\\(?:boxed\s|fbox)")
@@ -97,11 +94,8 @@ def one_spelling_of_boxes(text: str) -> str:
     """
     if not _OTHER_BOX.search(text):
         return text
-    return re.sub(
-        r"\\boxed\s+([^\s{}\\])",
-        r"\\boxed{\1}",
-        re.sub(r"\\(?:boxed\s+|fbox\s*)\{", r"\\boxed{", text),
-    )
+    text = re.sub(r"\\(?:boxed\s+|fbox\s*)\{", r"\\boxed{", text)
+    return re.sub(r"\\boxed\s+([^\s{}\\])", r"\\boxed{\1}", text)
 
 
 @dataclass(frozen=True)
@@ -145,10 +139,17 @@ class ResponseFormat:
 
         A response contains each of them exactly once.
         """
-        cores = (*(self.reasoning_tags or ()), *(self.answer_tags or ()))
-        tags = tuple(re.findall(rf"\n*{re.escape(core)}\n*", self.layout)[0] for core in cores)
+        tags = []
+        for core in chain(*self._blocks):
+            tags += re.findall(rf"\n*{re.escape(core)}\n*", self.layout)[:1]
         # A box is as often part of a sentence as on a separate line.
-        return (*tags, _BOX) if self.boxed and not self.answer_tags else tags
+        if self.boxed and not self.answer_tags:
+            tags.append(_BOX)
+        return tuple(tags)
+
+    @property
+    def _blocks(self) -> list[tuple[str, str]]:
+        return [tags for tags in (self.reasoning_tags, self.answer_tags) if tags]
 
     @cached_property
     def marks(self) -> tuple[tuple[str, ...], ...]:
@@ -156,22 +157,18 @@ class ResponseFormat:
 
         The reasoning's marks come first.
         """
-        groups: list[tuple[str, ...]] = [
-            tags[:1] for tags in (self.reasoning_tags, self.answer_tags) if tags
-        ]
+        groups: list[tuple[str, ...]] = [tags[:1] for tags in self._blocks]
         if self.reasoning_tags and self.delimited:
             groups.append(self.reasoning_tags[1:])
         if self.boxed:
-            groups.append((*(groups.pop() if self.answer_tags else ()), "\\boxed"))
+            tagged = groups.pop() if self.answer_tags else ()
+            groups.append((*tagged, "\\boxed"))
         return tuple(groups)
 
     def lacking(self, prompt: str) -> list[tuple[str, ...]]:
         """Return the :attr:`marks` that neither the prompt nor the prefill names."""
-        return [
-            group
-            for group in self.marks
-            if not any(mark in prompt or mark in self.prefill for mark in group)
-        ]
+        text = f"{prompt}\n{self.prefill}"  # No mark has a line break.
+        return [group for group in self.marks if not any(mark in text for mark in group)]
 
     def render(self, reasoning: str, answer: str) -> str:
         """Write a whole response, prefill included.
@@ -185,9 +182,8 @@ class ResponseFormat:
         """
         parts = {"reasoning": reasoning.strip(), "answer": answer.strip()}
         text = SLOT.sub(lambda slot: parts[slot[1]], self.layout)
-        if self._read(text) != ParsedResponse(
-            parts["reasoning"], parts["answer"], well_formed=True
-        ):
+        expected = ParsedResponse(parts["reasoning"], parts["answer"], well_formed=True)
+        if self._read(text) != expected:
             raise ValueError(
                 f"response_format {self.name!r} cannot hold reasoning {reasoning[:60]!r} "
                 f"with answer {answer[:60]!r}: "
@@ -241,13 +237,15 @@ class ResponseFormat:
         """Return the :attr:`tags` of a completion's blank blocks and boxes."""
         text = self.full_text(completion)
         hollow: set[str] = set()
-        blocks = [tags for tags in (self.reasoning_tags, self.answer_tags) if tags]
-        for number, (opening, closing) in enumerate(blocks):
+        for number, (opening, closing) in enumerate(self._blocks):
             # A missing tag, as in a completion that was cut, does not bound the block.
-            if is_blank(text.rsplit(closing, 1)[0].rsplit(opening, 1)[-1]):
+            before_end = text.rsplit(closing, 1)[0]
+            if is_blank(before_end.rsplit(opening, 1)[-1]):
                 hollow.update(self.tags[2 * number : 2 * number + 2])
-        boxes = [text[start:end] for start, end in boxed_spans(text)]
-        return hollow | {_BOX} if boxes and all(map(_empty_box, boxes)) else hollow
+        empty = [_INVISIBLE.fullmatch(text, *span) for span in boxed_spans(text)]
+        if empty and all(empty):
+            hollow.add(_BOX)
+        return hollow
 
     def answer_anywhere(self, completion: str) -> str | None:
         """Return a completion's last answer block.
@@ -267,30 +265,23 @@ class ResponseFormat:
         if body is None:
             return ParsedResponse(reasoning, None, False)
         boxes: tuple[str, ...] = ()
-        boxed = self.boxed and not (self.answer_tags and self.answer_tags[0] in body)
-        if self.answer_tags and not boxed:
-            answer, lead, rest, single = _read_tagged_answer(body, *self.answer_tags)
-        elif boxed:
+        tags = self.answer_tags
+        boxed = self.boxed and not (tags and tags[0] in body)
+        if boxed:
             answer, lead, rest, single, boxes = _read_boxed_answer(body)
+        elif tags:
+            answer, lead, rest, single = _read_tagged_answer(body, *tags)
         else:
             answer, lead, rest, single = self._read_trailing_answer(body), "", "", True
         if self.reasoning_tags is None:
-            # The reasoning is the text before the answer.
-            reasoning, lead = _content(lead), ""
-        if boxed:
-            # The sentence around the box ("So the answer is $…$.") belongs to the answer. Further
-            # text does not.
-            lead, rest = "", rest.strip(_SENTENCE_END)
-        # An answer block inside the reasoning is a second answer. A box there is not: many models
-        # box an interim result.
-        second = bool(
-            self.answer_tags and reasoning and any(tag in reasoning for tag in self.answer_tags)
-        )
-        well_formed = (
-            bool(single and answer and reasoning)
-            and single_reasoning
-            and not (second or lead.strip() or rest.strip())
-        )
+            reasoning = _content(lead)  # The reasoning is the text before the answer.
+        elif not boxed:  # The sentence before a box belongs to the answer.
+            rest += lead
+        well_formed = False
+        if single and single_reasoning and answer and reasoning and not rest.strip():
+            # An answer block inside the reasoning is a second answer. A box there is not: many
+            # models box an interim result.
+            well_formed = not any(tag in reasoning for tag in tags or ())
         return ParsedResponse(reasoning, answer, well_formed, boxes)
 
     def _split_reasoning(self, text: str) -> tuple[str | None, bool, str | None]:
@@ -304,21 +295,23 @@ class ResponseFormat:
         opening, closing = self.reasoning_tags
         if self.delimited:
             closing = self.tags[1].lstrip("\n")
-            if text.count(opening) != 1 or text.count(closing) != 1:
+            if not text.count(opening) == text.count(closing) == 1:
                 return None, False, None
         if opening == closing:
             return _split_between(text, opening)
         before_end, closed, body = text.rpartition(closing)
-        if not closed:
-            return None, False, None if opening in text else text
-        if opening in body:
+        if not closed and opening not in text:
+            return None, False, text
+        if not closed or opening in body:
             return None, False, None
         before, opened, inner = before_end.partition(opening)
         if not opened:
             return _content(before_end), False, body
         # Text before the block is stray unless it comes from the prefill.
-        stray = before.strip() not in ("", self.prefill.partition(opening)[0].strip())
-        return _content(inner), not stray and opening not in inner and closing not in inner, body
+        from_prefill = self.prefill.partition(opening)[0].strip()
+        starts = before.strip() in ("", from_prefill)
+        single = starts and opening not in inner and closing not in inner
+        return _content(inner), single, body
 
     def _read_trailing_answer(self, body: str) -> str | None:
         """Return an answer that is all the text after the reasoning.
@@ -328,8 +321,10 @@ class ResponseFormat:
         assert self.reasoning_tags, (
             f"{self.name}: an answer without delimiters must follow delimited reasoning"
         )
-        closing, text = self.reasoning_tags[1], body.strip()
-        prefix = self.layout.rpartition(closing)[2].removesuffix("{answer}").strip()
+        closing = self.reasoning_tags[1]
+        text = body.strip()
+        after = self.layout.rpartition(closing)[2]
+        prefix = after.removesuffix("{answer}").strip()
         if closing in text or not text.startswith(prefix):
             return None
         return _content(text.removeprefix(prefix))
@@ -350,22 +345,33 @@ def _read_tagged_answer(body: str, opening: str, closing: str) -> tuple[str | No
     one block.
     """
     lead, *pieces = body.split(opening)
-    parts = [piece.split(closing) for piece in pieces]
-    blocks = {content.strip() for content, *_ in parts}
-    if len(blocks) != 1 or any(len(part) != 2 for part in parts):
+    blocks = set()
+    rests = ""
+    for piece in pieces:
+        content, closed, rest = piece.partition(closing)
+        if not closed or closing in rest:
+            return None, lead, "", False
+        blocks.add(content.strip())
+        rests += rest
+    if len(blocks) != 1:
         return None, lead, "", False
-    return _content(blocks.pop()), lead, "".join(rest for _, rest in parts), len(parts) == 1
+    return _content(blocks.pop()), lead, rests, len(pieces) == 1
 
 
 def _read_boxed_answer(body: str) -> tuple[str | None, str, str, bool, tuple[str, ...]]:
     """Return as :func:`_read_tagged_answer`, and the contents of the boxes."""
     body = one_spelling_of_boxes(body)  # \\fbox{71} beside \\boxed{72} is a second answer
-    spans = [(start, end) for start, end in boxed_spans(body) if not _empty_box(body[start:end])]
+    # Unlike in is_blank, braces and dollars alone are no answer: \\boxed{} around them is LaTeX.
+    spans = [span for span in boxed_spans(body) if not _INVISIBLE.fullmatch(body, *span)]
     boxes = tuple(dict.fromkeys(body[start:end].strip() for start, end in spans))
     if len(boxes) != 1:
         return None, body, "", False, boxes
     start, end = spans[-1]
-    return boxes[0], body[: start - len(_BOX)], body[end + 1 :], body.count(_BOX) == 1, boxes
+    lead = body[: start - len(_BOX)]
+    # The sentence around the box ("So the answer is $…$.") belongs to the answer. Further text
+    # does not.
+    rest = body[end + 1 :].strip(_SENTENCE_END)
+    return boxes[0], lead, rest, body.count(_BOX) == 1, boxes
 
 
 def leaves_open(generation_prompt: str, tags: tuple[str, str]) -> bool:
@@ -373,7 +379,8 @@ def leaves_open(generation_prompt: str, tags: tuple[str, str]) -> bool:
 
     An empty ``<think></think>`` in the generation prompt means no reasoning.
     """
-    return tags[0] in generation_prompt and tags[1] not in generation_prompt.rpartition(tags[0])[2]
+    _, opened, inside = generation_prompt.rpartition(tags[0])
+    return bool(opened) and tags[1] not in inside
 
 
 def template_prefill(generation_prompt: str, fmt: ResponseFormat) -> str:
@@ -381,5 +388,7 @@ def template_prefill(generation_prompt: str, fmt: ResponseFormat) -> str:
 
     An example is ``<think>`` of DeepSeek's distilled models.
     """
-    start = generation_prompt.rfind(fmt.reasoning_tags[0]) if fmt.reasoning_tags else -1
-    return "" if start == -1 else generation_prompt[start:]
+    if not fmt.reasoning_tags:
+        return ""
+    _, opening, inside = generation_prompt.rpartition(fmt.reasoning_tags[0])
+    return opening + inside if opening else ""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from r1_recipes.common.errors import RecipeError, unknown_name
+from r1_recipes.common.errors import RecipeError, located, require, unknown_name
 from r1_recipes.common.settings import from_mapping
 from r1_recipes.common.yaml_text import read_mapping
 from r1_recipes.prompts.formats import SLOT, ParsedResponse, ResponseFormat
 
+_TAG = re.compile(r"\S(?:[^\n]*\S)?")  # One line, without white space at its ends.
 _SAMPLES = (("2 + 2 = 4", "4"), ("First.\n\nSecond.", "1,080"))
 
 
@@ -20,10 +22,8 @@ def formats_of(path: Path) -> dict[str, ResponseFormat]:
 
     Raise RecipeError, which names file, format and key.
     """
-    return {
-        str(name): read_format(str(name), keys, f"{path}: {name}")
-        for name, keys in read_mapping(path).items()
-    }
+    formats = read_mapping(path)
+    return {name: read_format(name, keys, f"{path}: {name}") for name, keys in formats.items()}
 
 
 def format_in_file(place: str, folders: tuple[Path, ...]) -> ResponseFormat:
@@ -31,16 +31,17 @@ def format_in_file(place: str, folders: tuple[Path, ...]) -> ResponseFormat:
     file, _, name = place.rpartition(":")
     if not file.endswith((".yaml", ".yml")):  # without a name
         file, name = place, ""
-    paths = [folder / Path(file).expanduser() for folder in folders]
-    path = next((path for path in paths if path.is_file()), None)
-    if path is None:
+    for folder in folders:
+        path = folder / Path(file).expanduser()
+        if path.is_file():
+            break
+    else:
         searched = " or ".join(str(folder.resolve()) for folder in dict.fromkeys(folders))
         raise RecipeError(f"response_format {place!r}: no file {file!r} in {searched}")
     formats = read_mapping(path)
     if name not in formats:
-        raise RecipeError(
-            f"{path}: " + unknown_name("response_format", name, formats) + f" Fix: {file}:NAME"
-        )
+        unknown = unknown_name("response_format", name, formats)
+        raise RecipeError(f"{path}: {unknown} Fix: {file}:NAME")
     # Read only this format: a mistake in another one must not stop this recipe.
     return read_format(name, formats[name], f"{path}: {name}")
 
@@ -58,48 +59,38 @@ def read_format(name: str, keys: Any, where: str) -> ResponseFormat:
             f"{where}: layout: must contain {{reasoning}} and then {{answer}}, each once, "
             f"got {fmt.layout!r}"
         )
-    _check_tags(fmt.reasoning_tags, fmt.layout, f"{where}: reasoning_tags:")
-    _check_tags(fmt.answer_tags, fmt.layout, f"{where}: answer_tags:")
+    _check_tags(fmt.reasoning_tags, fmt.layout, f"{where}: reasoning_tags")
+    _check_tags(fmt.answer_tags, fmt.layout, f"{where}: answer_tags")
     if not (fmt.boxed or fmt.reasoning_tags or fmt.answer_tags):
         raise RecipeError(
-            f"{where}: no key says where the answer is. Fix: answer_tags, reasoning_tags, "
-            f"or boxed: true"
+            f"{where}: no key says where the answer is. Fix: answer_tags, reasoning_tags, or "
+            "boxed: true"
         )
     for reasoning, answer in _SAMPLES:
-        try:
-            read = fmt.parse(fmt.render_completion(reasoning, answer))
-        except ValueError as error:
-            raise RecipeError(
-                f"{where}: layout: the format could not read what it writes: {error}"
-            ) from error
-        if read != ParsedResponse(reasoning, answer, well_formed=True):
-            raise RecipeError(
-                f"{where}: prefill: must be the start of layout {fmt.layout!r}, got {fmt.prefill!r}"
-            )
+        with located(f"{where}: layout: the format could not read what it writes"):
+            completion = fmt.render_completion(reasoning, answer)
+        holds = fmt.parse(completion) == ParsedResponse(reasoning, answer, well_formed=True)
+        allowed = f"the start of layout {fmt.layout!r}"
+        require(holds, f"{where}: prefill", allowed, fmt.prefill)
     return fmt
 
 
 def _check_tags(tags: Sequence[Any] | None, layout: str, where: str) -> None:
     if tags is None:
         return
-    if len(tags) != 2 or not all(
-        isinstance(tag, str) and tag and tag == tag.strip() and "\n" not in tag for tag in tags
-    ):
-        raise RecipeError(
-            f"{where} must be two texts of one line, for example [<think>, </think>], got "
-            f"{list(tags)}"
-        )
+    fits = [isinstance(tag, str) and _TAG.fullmatch(tag) for tag in tags]
+    allowed = "two texts of one line, for example [<think>, </think>]"
+    require(len(tags) == 2 and all(fits), where, allowed, list(tags))
     for tag in tags:
         if tag not in layout:
-            raise RecipeError(f"{where} {tag!r} must be part of layout, got {layout!r}")
+            raise RecipeError(f"{where}: {tag!r} must be part of layout, got {layout!r}")
 
 
 def as_mapping(fmt: ResponseFormat) -> dict[str, Any]:
     """Return a format's keys in types that YAML can write, without keys at their defaults."""
-    defaults = {f.name: f.default for f in dataclasses.fields(fmt)}
-    values = {
-        key: value for key, value in vars(fmt).items() if key in defaults and value != defaults[key]
-    }
-    return {
-        key: list(value) if isinstance(value, tuple) else value for key, value in values.items()
-    }
+    keys = {}
+    for field in dataclasses.fields(fmt):
+        value = getattr(fmt, field.name)
+        if value != field.default:
+            keys[field.name] = list(value) if isinstance(value, tuple) else value
+    return keys

@@ -21,7 +21,6 @@ _IF_NONE = (
     "messages[0]['content']) %}\n"
 )
 _SYSTEM = """\
-{%- set r1_system = SYSTEM_PROMPT %}
 {%- set r1_system = r1_system if messages[0]['content'] is string else [{'type': 'text', 'text': r1_system}] %}
 {%- set r1_rest = messages[1:] if messages[0]['role'] == 'system' else messages %}
 {%- set messages = [{'role': 'system', 'content': r1_system}] + r1_rest %}
@@ -49,42 +48,40 @@ class Added:
         if not (self.prefill or self.system_prompt or self.variables or self.few_shot):
             return "", ""
         # Older checkpoints have only fields of text, so other empty fields are left out.
-        added = {
-            key: value for key, value in asdict(self).items() if value or isinstance(value, str)
-        }
-        # Keep characters beyond ASCII: Jinja would read an escaped surrogate pair as two.
-        record, prefill, system_prompt = (
-            json.dumps(v, ensure_ascii=False) for v in (added, self.prefill, self.system_prompt)
-        )
-        before = _MARK + record.replace("#", "\\u0023") + _END  # "#}" would end the comment
+        fields = asdict(self).items()
+        added = {key: value for key, value in fields if value or isinstance(value, str)}
+        record = _literal(added).replace("#", "\\u0023")  # "#}" would end the comment
+        before = _MARK + record + _END
         for name, value in self.variables.items():
-            before += (
-                f"{{%- set {name} = {name} if {name} is defined else "
-                f"{json.dumps(value, ensure_ascii=False)} %}}\n"
-            )
+            default = _literal(value)
+            before += f"{{%- set {name} = {name} if {name} is defined else {default} %}}\n"
         if self.few_shot:  # before the system prompt, whose text goes in front of them
-            as_parts = [
-                message | {"content": [{"type": "text", "text": message["content"]}]}
-                for message in self.few_shot
-            ]
-            text, parts = (
-                json.dumps(messages, ensure_ascii=False) for messages in (self.few_shot, as_parts)
-            )
-            before += _IF_NONE + (
-                "{%- set r1_rest = messages[1:] if messages[0]['role'] == 'system' else "
-                "messages %}\n"
-            )
-            before += (
-                f"{{%- set messages = ({text} if messages[0]['content'] is string else {parts}) "
-                f"+ r1_rest %}}\n{{%- endif %}}\n"
-            )
-        before += (
-            _IF_NONE + _SYSTEM.replace("SYSTEM_PROMPT", system_prompt) if self.system_prompt else ""
-        )
-        return (
-            before,
-            "{{ " + prefill + " if add_generation_prompt else '' }}" if self.prefill else "",
-        )
+            before += _IF_NONE + _few_shot(self.few_shot)
+        if self.system_prompt:
+            text = _literal(self.system_prompt)
+            before += f"{_IF_NONE}{{%- set r1_system = {text} %}}\n{_SYSTEM}"
+        after = ""
+        if self.prefill:
+            prefill = _literal(self.prefill)
+            after = f"{{{{ {prefill} if add_generation_prompt else '' }}}}"
+        return before, after
+
+
+def _literal(value: Any) -> str:
+    # Keep characters beyond ASCII: Jinja would read an escaped surrogate pair as two.
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _few_shot(messages: list[dict[str, str]]) -> str:
+    as_parts = [
+        message | {"content": [{"type": "text", "text": message["content"]}]}
+        for message in messages
+    ]
+    return (
+        "{%- set r1_rest = messages[1:] if messages[0]['role'] == 'system' else messages %}\n"
+        f"{{%- set messages = ({_literal(messages)} if messages[0]['content'] is string else "
+        f"{_literal(as_parts)}) + r1_rest %}}\n{{%- endif %}}\n"
+    )
 
 
 def wrap(template: Any, **changes: Any) -> Any:
@@ -103,13 +100,13 @@ def wrap(template: Any, **changes: Any) -> Any:
 def unwrap(template: Any) -> tuple[Any, Added]:
     """Return the model's own template, and what was added to it."""
     if isinstance(template, dict):
-        return {name: unwrap(text)[0] for name, text in template.items()}, unwrap(
-            template.get("default")
-        )[1]
+        own = {name: unwrap(text)[0] for name, text in template.items()}
+        return own, unwrap(template.get("default"))[1]
     if not template or not template.startswith(_MARK):
         return template, Added()
+    record = template.removeprefix(_MARK).partition(_END)[0]
     try:
-        added = Added(**json.loads(template[len(_MARK) :].partition(_END)[0]))
+        added = Added(**json.loads(record))
         before, after = added.around()
     except (AttributeError, TypeError, ValueError, RecursionError):
         return template, Added()
@@ -117,7 +114,8 @@ def unwrap(template: Any) -> tuple[Any, Added]:
     # Another program has changed the template.
     if not (isinstance(added.prefill, str) and body.startswith(before) and body.endswith(after)):
         return template, Added()
-    return body[len(before) : len(body) - len(after)] + template[len(body) :], added
+    own = body.removeprefix(before).removesuffix(after)
+    return own + template[len(body) :], added
 
 
 def prompt_prefix(fmt: ResponseFormat, rows: Any, few_shot: Sequence[Any] | None) -> dict[str, Any]:
@@ -125,25 +123,20 @@ def prompt_prefix(fmt: ResponseFormat, rows: Any, few_shot: Sequence[Any] | None
 
     Both are empty for conversations that the data brings with it.
     """
-    prompts = [
-        prompt
-        for prompt in rows.select_columns("prompt")[:: max(1, len(rows) // 256)]["prompt"]
-        if isinstance(prompt, list)
-    ]
-    has_system = any(prompt[0]["content"] == fmt.system_prompt for prompt in prompts if prompt)
-    earlier = [
-        [
-            {key: message[key] for key in ("role", "content")}
-            for message in prompt[:-1]
-            if message["role"] != "system"
-        ]
-        for prompt in prompts
-    ]
-    same = few_shot and earlier and all(messages == earlier[0] for messages in earlier)
-    return {
-        "system_prompt": fmt.system_prompt if has_system else "",
-        "few_shot": earlier[0] if same else [],
-    }
+    step = max(1, len(rows) // 256)
+    prompts = rows.select_columns("prompt")[::step]["prompt"]
+    prefix: dict[str, Any] = {"system_prompt": "", "few_shot": []}
+    examples = []
+    for prompt in prompts:
+        if not isinstance(prompt, list):
+            continue
+        if prompt and prompt[0]["content"] == fmt.system_prompt:
+            prefix["system_prompt"] = fmt.system_prompt
+        earlier = [message for message in prompt[:-1] if message["role"] != "system"]
+        examples.append([{key: message[key] for key in ("role", "content")} for message in earlier])
+    if few_shot and examples and all(messages == examples[0] for messages in examples):
+        prefix["few_shot"] = examples[0]
+    return prefix
 
 
 def set_served_template(processing_class: Any, opening: dict[str, Any]) -> None:
@@ -151,6 +144,5 @@ def set_served_template(processing_class: Any, opening: dict[str, Any]) -> None:
 
     With ``{}``, set the template for training.
     """
-    processing_class.chat_template = wrap(
-        processing_class.chat_template, **{"system_prompt": "", "few_shot": [], **opening}
-    )
+    changes = {"system_prompt": "", "few_shot": [], **opening}
+    processing_class.chat_template = wrap(processing_class.chat_template, **changes)

@@ -61,20 +61,22 @@ class Mapper:
     @classmethod
     def fit(cls, columns: Collection[str]) -> int:
         """Return how many of these columns the mapper knows, or 0 if one of its own is missing."""
-        if not cls.columns or not set(cls.columns) <= set(columns):
+        present = set(columns)
+        if not cls.columns or not present.issuperset(cls.columns):
             return 0
-        return len({*cls.columns, *chain(*cls.examples)} & set(columns))
+        return len(present & {*cls.columns, *chain(*cls.examples)})
 
     def missing(self, columns: Collection[str]) -> list[str]:
         """Return the columns that the mapper needs and that are not there."""
-        names, absent = self._names(), []
+        names = self._names()
+        absent = []
         for need in self.needs or self.columns:
-            first, *others = [need] if isinstance(need, str) else need
-            wanted = [names.get(column, column) for column in (first, *others)]
-            if wanted[0] != first:  # A column that the recipe names has no substitute.
-                wanted = wanted[:1]
-            if not set(wanted) & set(columns):
-                absent.append(wanted[0] + "".join(f" (or {other})" for other in wanted[1:]))
+            needed = [need] if isinstance(need, str) else need
+            first, *others = [names.get(column, column) for column in needed]
+            if first != needed[0]:  # A column that the recipe names has no substitute.
+                others = []
+            if not {first, *others} & set(columns):
+                absent.append(first + "".join(f" (or {other})" for other in others))
         return absent
 
     @classmethod
@@ -85,23 +87,22 @@ class Mapper:
     def example_rows(self) -> list[dict[str, Any]]:
         """Return the ``examples`` that this mapper can read, with its own column names."""
         names = self._names()
-        rows = [
-            {names.get(column, column): value for column, value in row.items()}
-            for row in self.examples
-        ]
-        return [row for row in rows if not self.missing(row)]
+        rows = []
+        for example in self.examples:
+            row = {names.get(column, column): value for column, value in example.items()}
+            if not self.missing(row):
+                rows.append(row)
+        return rows
 
     def _names(self) -> dict[str, str]:
         """Return the column that this mapper reads, for each column name in ``examples``."""
-        fields = [
-            field
-            for field in dataclasses.fields(self)
-            if field.name.endswith("_column") and getattr(self, field.name)
-        ]
-        return {
-            str(field.default or field.name.removesuffix("_column")): getattr(self, field.name)
-            for field in fields
-        }
+        names = {}
+        for field in dataclasses.fields(self):
+            example, ending, _ = field.name.rpartition("_column")
+            column = getattr(self, field.name)
+            if ending and column:
+                names[str(field.default or example)] = column
+        return names
 
     def __call__(self, row: dict[str, Any]) -> MappedRow:
         """Map one row.
@@ -118,9 +119,11 @@ class Mapper:
         Raises:
             SkipRow: The row lacks what is needed.
         """
-        names = [self._names().get(column, column) for column in self.columns]
-        fields = zip(("question", "solution", "reasoning"), names, strict=False)
-        return cast(MappedRow, {key: required_text(row, name) for key, name in fields})
+        names = self._names()
+        mapped: dict[str, str] = {}
+        for key, column in zip(("question", "solution", "reasoning"), self.columns, strict=False):
+            mapped[key] = required_text(row, names.get(column, column))
+        return cast(MappedRow, mapped)
 
 
 @dataclass_transform(frozen_default=True)
@@ -139,9 +142,8 @@ def register_mapper(name: str) -> Callable[[type[Mapper]], type[Mapper]]:
         MAPPERS.register(name, mapper)
         path = Path(inspect.getfile(mapper)).parent / "examples" / f"{name}.jsonl"
         if path.exists():
-            mapper.examples = tuple(
-                json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()
-            )
+            lines = path.read_text(encoding="utf-8").splitlines()
+            mapper.examples = tuple(map(json.loads, lines))
         return mapper
 
     return decorate
@@ -172,15 +174,15 @@ def get_mapper(name: str, columns: Collection[str] = (), **config: Any) -> Mappe
     if not (isinstance(mapper, type) and issubclass(mapper, Mapper)):
         fix = "class NAME(Mapper), whose __call__(self, row) returns {'question': …, 'solution': …}"
         raise RecipeError(
-            f"mapper {name!r}: must be a subclass of r1_recipes.data.Mapper, got "
-            f"{mapper!r:.80}. Fix: {fix}"
+            f"mapper {name!r}: must be a subclass of r1_recipes.data.Mapper, got {mapper!r:.80}. "
+            f"Fix: {fix}"
         )
-    fields = {f.name for f in dataclasses.fields(mapper)}
-    if unknown := [key for key in config if key not in fields]:
-        raise RecipeError(unknown_name(f"key of mapper {name!r}", unknown[0], fields))
-    with own_code(
-        f"mapper {name!r}", mapper, fix="give each field a default, or set it in mapper_config"
-    ):
+    fields = [field.name for field in dataclasses.fields(mapper)]
+    for key in config:
+        if key not in fields:
+            raise RecipeError(unknown_name(f"key of mapper {name!r}", key, fields))
+    fix = "give each field a default, or set it in mapper_config"
+    with own_code(f"mapper {name!r}", mapper, fix):
         return mapper(**config)
 
 
@@ -218,7 +220,9 @@ def as_text(value: Any, column: str) -> str:
         except UnicodeDecodeError:
             raise SkipRow(f"column {column!r} holds bytes that are not UTF-8") from None
     # Do not test for truth: a reference answer may be the number 0.
-    text = "" if value is None or value != value else str(value).strip()
+    if value is None or value != value:
+        return ""
+    text = str(value).strip()
     return "" if re.fullmatch(r"#(N/A|[A-Z]+(/0)?[!?])", text) else text
 
 
@@ -229,7 +233,8 @@ def optional_text(row: dict[str, Any], column: str) -> str:
 
 def required_text(row: dict[str, Any], column: str) -> str:
     """Return a cell as text, or skip the row if it is empty or missing."""
-    if not (text := as_text(row.get(column), column)):
+    text = as_text(row.get(column), column)
+    if not text:
         raise SkipRow(f"column {column!r} is empty")
     return text
 
@@ -237,5 +242,7 @@ def required_text(row: dict[str, Any], column: str) -> str:
 def last_boxed(text: str) -> str:
     r"""Return what the last balanced ``\boxed{…}`` holds, stripped, or ``""`` if there is none."""
     text = one_spelling_of_boxes(text)
-    boxes = [text[start:end].strip() for start, end in boxed_spans(text)]
-    return boxes[-1] if boxes else ""
+    content = ""
+    for start, end in boxed_spans(text):
+        content = text[start:end]
+    return content.strip()

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from itertools import zip_longest
 from typing import Any
 
+from r1_recipes.common.messages import last_user_text
 from r1_recipes.data.mapped_row import MappedRow, Message
 from r1_recipes.data.mappers.base import (
     Mapper,
@@ -71,19 +72,17 @@ class Conversations(Mapper):
             return 0
         # Never more than 1: NuminaMath has messages too, and a mapper that knows the other columns
         # of a source must fit better.
-        return int("messages" in columns or "conversations" in columns)
+        return int(not {"messages", "conversations"}.isdisjoint(columns))
 
     def __call__(self, row: dict[str, Any]) -> MappedRow:
-        column = (
-            "messages" if row.get("messages") or "conversations" not in row else "conversations"
-        )
+        is_missing = "conversations" in row and not row.get("messages")
+        column = "conversations" if is_missing else "messages"
         messages = read_messages(row.get(column), column, called=True)
         if self.whole:
             return {"turns": messages, "empty_system": self.empty_system}
-        return {
-            **read_conversation(messages, row.get("system"), keep_wrappers=self.wrappers == "keep"),
-            "well_formed": self.well_formed,
-        }
+        keep = self.wrappers == "keep"
+        mapped = read_conversation(messages, row.get("system"), keep_wrappers=keep)
+        return {**mapped, "well_formed": self.well_formed}
 
 
 class PromptCompletion(Mapper):
@@ -118,33 +117,28 @@ class Preference(Mapper):
 
     def __call__(self, row: dict[str, Any]) -> MappedRow:
         prompt = read_messages(row["prompt"], "prompt", "user") if row.get("prompt") else []
-        chosen, rejected = (
-            read_messages(row.get(column), column, "assistant") for column in self.columns
-        )
-        rest = [
-            [
-                (message["role"], message["content"].strip())
-                for message in messages
-                if message["role"] != "system"
-            ]
-            for messages in (prompt, chosen, rejected)
-        ]
-        system = next(
-            (message["content"] for message in prompt if message["role"] == "system"),
-            row.get("system"),
-        )
-        if any(len(messages) > 1 and messages[: len(rest[0])] != rest[0] for messages in rest[1:]):
-            raise SkipRow("chosen and rejected do not start with column 'prompt'")
-        chosen, rejected = (
-            messages if len(messages) > 1 else prompt + messages for messages in (chosen, rejected)
-        )
-        pair = [
-            read_conversation(messages, system, keep_wrappers=True)
-            for messages in (chosen, rejected)
-        ]
-        if pair[0]["messages"] != pair[1]["messages"] or pair[0]["response"] == pair[1]["response"]:
+        instructions = [message["content"] for message in prompt if message["role"] == "system"]
+        system = instructions[0] if instructions else row.get("system")
+        opening = _spoken(prompt)
+        answers = [read_messages(row.get(column), column, "assistant") for column in self.columns]
+        for spoken in map(_spoken, answers):
+            if len(spoken) > 1 and spoken[: len(opening)] != opening:
+                raise SkipRow("chosen and rejected do not start with column 'prompt'")
+        pair = []
+        for messages in answers:
+            whole = messages if len(messages) > 1 else prompt + messages
+            pair.append(read_conversation(whole, system, keep_wrappers=True))
+        chosen, rejected = pair
+        same_history = chosen["messages"] == rejected["messages"]
+        if not same_history or chosen["response"] == rejected["response"]:
             raise SkipRow("chosen and rejected must be different answers to the same conversation")
-        return {**pair[0], "rejected": pair[1]["response"]}
+        return {**chosen, "rejected": rejected["response"]}
+
+
+def _spoken(messages: list[Message]) -> list[tuple[str, str]]:
+    """Return role and text of all messages but those of the system."""
+    spoken = [message for message in messages if message["role"] != "system"]
+    return [(message["role"], message["content"].strip()) for message in spoken]
 
 
 @register_mapper("safe_rlhf")
@@ -161,9 +155,8 @@ class SafeRLHF(Mapper):
         safer = optional_text(row, "safer_response_id").removesuffix(".0")
         if safer not in ("0", "1"):
             raise SkipRow("column 'safer_response_id' is neither 0 nor 1")
-        chosen, rejected = (
-            required_text(row, f"response_{number}") for number in (int(safer), 1 - int(safer))
-        )
+        chosen = required_text(row, f"response_{safer}")
+        rejected = required_text(row, f"response_{1 - int(safer)}")
         if chosen == rejected:
             raise SkipRow("the responses are equal")
         return {"question": required_text(row, "prompt"), "response": chosen, "rejected": rejected}
@@ -217,7 +210,7 @@ def _message_mappings(value: Any, column: str) -> list[dict[str, Any]]:
     if isinstance(value, dict):
         lists = {key: items for key, items in value.items() if isinstance(items, list)}
         rows = zip_longest(*lists.values())
-        value = [dict(zip(lists, items, strict=True)) for items in rows] if lists else [value]
+        value = [dict(zip(lists, row, strict=True)) for row in rows] if lists else [value]
     if value is None or value == []:
         raise SkipRow(f"column {column!r} is empty")
     if not isinstance(value, list) or not all(isinstance(message, dict) for message in value):
@@ -254,12 +247,9 @@ def _read_role(message: dict[str, Any], column: str) -> str:
 def last_question(row: dict[str, Any], column: str) -> str:
     """Return the question of a prompt column: its text, or its last user message."""
     value = row.get(column)
-    messages = read_messages(
-        value if isinstance(value, str | list | dict) else as_text(value, column), column, "user"
-    )
-    question = next(
-        (message["content"] for message in reversed(messages) if message["role"] == "user"), ""
-    )
+    if not isinstance(value, str | list | dict):
+        value = as_text(value, column)
+    question = last_user_text(read_messages(value, column, "user"))
     if not question.strip():
         raise SkipRow(f"column {column!r} is empty")
     return question
@@ -278,41 +268,37 @@ def read_conversation(
     """
     if messages[0]["role"] == "system":
         system, messages = messages[0]["content"], messages[1:]
-    if not (
-        answers := [
-            index for index, message in enumerate(messages) if message["role"] == "assistant"
-        ]
-    ):
+    while messages and messages[-1]["role"] != "assistant":
+        messages = messages[:-1]
+    if not messages:
         raise SkipRow("no assistant message")
-    messages = messages[: answers[-1] + 1]
     if any("tool_calls" in message for message in messages):
-        return {
-            "turns": [{"role": "system", "content": system}, *messages]
-            if isinstance(system, str)
-            else messages
-        }
-    if not all(message["content"].strip() for message in messages):
-        raise SkipRow("a message is empty")
-    roles = [message["role"] for message in messages]
-    if roles != ["user", "assistant"] * (len(messages) // 2):
-        raise SkipRow(
-            "the messages do not alternate between user and assistant"
-            if "user" in roles
-            else "no user message before the answer"
-        )
+        instruction = [{"role": "system", "content": system}] if isinstance(system, str) else []
+        return {"turns": instruction + messages}
+    _check_exchange(messages)
+    system = system if isinstance(system, str) else ""
     if not keep_wrappers:
         messages = [
             {**message, "content": _with_think_tags(message["content"])} for message in messages
         ]
+        # Drop a system message that asks for the tags: the response no longer has them.
+        if _THOUGHT[0] in system:
+            system = ""
     *history, response = messages
-    # Drop a system message that asks for the tags: the response no longer has them.
-    if isinstance(system, str) and system.strip() and (keep_wrappers or _THOUGHT[0] not in system):
+    question = history[-1]["content"].strip()
+    if system.strip():
         history.insert(0, {"role": "system", "content": system})
-    return {
-        "question": history[-1]["content"].strip(),
-        "response": response["content"],
-        "messages": history,
-    }
+    return {"question": question, "response": response["content"], "messages": history}
+
+
+def _check_exchange(messages: list[Message]) -> None:
+    if not all(message["content"].strip() for message in messages):
+        raise SkipRow("a message is empty")
+    roles = [message["role"] for message in messages]
+    if "user" not in roles:
+        raise SkipRow("no user message before the answer")
+    if roles != ["user", "assistant"] * (len(messages) // 2):
+        raise SkipRow("the messages do not alternate between user and assistant")
 
 
 def _with_think_tags(text: str) -> str:

@@ -191,16 +191,12 @@ class Summary(Mapper):
         check_template(self.template, "{document}")
 
     def __call__(self, row: dict[str, Any]) -> MappedRow:
-        document, reference = (
-            required_text(row, self.document_column),
-            required_text(row, self.summary_column),
-        )
+        document = required_text(row, self.document_column)
+        reference = required_text(row, self.summary_column)
         document_words = set(content_words(document))
-        if not (
-            facts := [
-                word for word in dict.fromkeys(content_words(reference)) if word in document_words
-            ]
-        ):
+        reference_words = dict.fromkeys(content_words(reference))
+        facts = [word for word in reference_words if word in document_words]
+        if not facts:
             raise SkipRow("the text and the reference summary share no number and no content word")
         return {
             "question": self.template.replace("{document}", document),

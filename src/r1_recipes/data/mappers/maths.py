@@ -16,6 +16,13 @@ from r1_recipes.data.mappers.base import (
 )
 from r1_recipes.data.mappers.chats import last_question, read_messages
 
+# Parallel lists of OpenR1-Math-220k. Each may be null or have a different length.
+_GENERATION_COLUMNS = (
+    "generations",
+    "is_reasoning_complete",
+    "correctness_math_verify",
+    "correctness_llama",
+)
 # The instruction around DAPO's problems. It asks for the answer on its own line, which would
 # contradict the instruction of a response format.
 _DAPO_OPENING = re.compile(r"\A\s*Solve the following math problem step by step\.[^\n]*\n+")
@@ -91,24 +98,17 @@ class OpenR1Math(Mapper):
 
 
 def _first_correct(row: dict[str, Any]) -> str:
-    # Parallel lists. Each may be null or have a different length.
-    columns = [
-        row.get(name)
-        for name in (
-            "generations",
-            "is_reasoning_complete",
-            "correctness_math_verify",
-            "correctness_llama",
-        )
-    ]
-    for text, complete, verified, judged in zip_longest(
-        *(values if isinstance(values, list) else [] for values in columns)
-    ):
+    columns = []
+    for name in _GENERATION_COLUMNS:
+        values = row.get(name)
+        columns.append(values if isinstance(values, list) else [])
+    for text, complete, verified, judged in zip_longest(*columns):
         if not isinstance(text, str) or not text.strip():
             continue
         # Without a flag, a generation is complete if its reasoning is closed.
-        ended = complete is True or (complete is None and "</think>" in text)
-        if ended and (judged if verified is None else verified) is True:
+        ended = "</think>" in text if complete is None else complete
+        correct = judged if verified is None else verified
+        if ended is True and correct is True:
             return text
     return ""
 
@@ -169,15 +169,14 @@ def _reference(rule: Any) -> MappedRow:
     truth = rule.get("ground_truth") if isinstance(rule, dict) else None
     if isinstance(truth, dict):
         countdown = extras.part("countdown")
-        puzzle = (
-            countdown.read_puzzle(truth.get("numbers"), truth.get("target")) if countdown else None
-        )
-        if puzzle:
-            return {"solution": "", "scorer": puzzle.scorer}
-    elif (
-        isinstance(truth, str | int | float) and not isinstance(truth, bool) and str(truth).strip()
-    ):
-        return {"solution": str(truth).strip()}
+        if countdown:
+            puzzle = countdown.read_puzzle(truth.get("numbers"), truth.get("target"))
+            if puzzle:
+                return {"solution": "", "scorer": puzzle.scorer}
+    elif isinstance(truth, str | int | float) and not isinstance(truth, bool):
+        solution = str(truth).strip()
+        if solution:
+            return {"solution": solution}
     raise SkipRow(
         "column 'reward_model' has no ground_truth that is a number, text, or numbers and a target"
     )
