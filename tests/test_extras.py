@@ -118,7 +118,7 @@ def test_the_flagship_trains_without_any_extra(without, tmp_path):
     assert done.returncode == 2 and "preflight" in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_core_s_own_tests_pass_without_any_extra(without):
     """The folders of a row's way; the others train, or read every recipe, which takes minutes."""
     env = without(EXTRAS)
