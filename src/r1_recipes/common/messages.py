@@ -18,15 +18,15 @@ def completion_texts(completions: Sequence[Any]) -> list[str]:
 
     Of messages, only a last message of the assistant counts.
     """
-    return [_completion_text(completion) for completion in completions]
-
-
-def _completion_text(completion: Any) -> str:
-    if isinstance(completion, str):
-        return completion
-    if completion and completion[-1]["role"] == "assistant":
-        return message_text(completion[-1])
-    return ""
+    texts = []
+    for completion in completions:
+        if isinstance(completion, str):
+            texts.append(completion)
+        elif completion and completion[-1]["role"] == "assistant":
+            texts.append(message_text(completion[-1]))
+        else:
+            texts.append("")
+    return texts
 
 
 def message_text(message: dict[str, Any]) -> str:

@@ -139,7 +139,8 @@ def _compare(pairs: list[_Key]) -> dict[_Key, Verdict]:
         answer = read_answer(response, gold, locale)
         right = settle(gold, answer, precision)
         if right is not None:
-            verdicts[pair] = _verdict(right, answer.refusal)
+            refusal = None if right else answer.refusal or Refusal.DIFFERENT
+            verdicts[pair] = Verdict(right, refusal)
             continue
         refusals[pair] = answer.refusal
         tasks[pair] = (

@@ -53,7 +53,7 @@ class AlphabetSort:
 
     def submit(self, names: list[str]) -> str:
         """
-        Submit a sorted list.
+        Give your sorted list.
 
         Args:
             names: The names in order, one per entry.
