@@ -3,35 +3,23 @@
 import re
 import unicodedata
 
-# The signs of a line, and what is written for each of them.
-_WRITTEN = {
+
+def table(text: str) -> dict[str, str]:
+    """Return the entries ``key=value`` of a text."""
+    return dict(entry.split("=") for entry in text.split())
+
+
+# Each sign before an = stands for the command behind it.
+_COMMANDS = r"""
+⟨=\langle ⟩=\rangle ⌊=\lfloor ⌋=\rfloor ⌈=\lceil ⌉=\rceil °=^\circ ×=\times ·⋅=\cdot π=\pi ∞=\infty
+√=\sqrt ≤⩽≦=\le ≥⩾≧=\ge ∅øØ=\emptyset ≠=\ne ≈=\approx ±=\pm ∪=\cup ∩=\cap ∈=\in ∠=\angle
+"""
+_PLAIN_SIGNS = {
     "\u2212\u2013\u2014\u2010\u2011": "-",
     "\u200b\u200c\u200d\u2060\ufeff": "",
     "€£¥₹₽₩": " ",
     "∶": ":",
     "⁄÷": "/",
-    "⟨": r"\langle ",
-    "⟩": r"\rangle ",
-    "⌊": r"\lfloor ",
-    "⌋": r"\rfloor ",
-    "⌈": r"\lceil ",
-    "⌉": r"\rceil ",
-    "°": r"^\circ ",
-    "×": r"\times ",
-    "·⋅": r"\cdot ",
-    "π": r"\pi ",
-    "∞": r"\infty ",
-    "√": r"\sqrt ",
-    "≤⩽≦": r"\le ",
-    "≥⩾≧": r"\ge ",
-    "∅øØ": r"\emptyset ",
-    "≠": r"\ne ",
-    "≈": r"\approx ",
-    "±": r"\pm ",
-    "∪": r"\cup ",
-    "∩": r"\cap ",
-    "∈": r"\in ",
-    "∠": r"\angle ",
 }
 _FULL_WIDTH = "０１２３４５６７８９＋－＝，．（）％：＜＞｛｝；！\u00a0\u2009\u202f\u3000"
 _GREEK = "αβγδεζηθικλμνξρστυφχψωΓΔΘΛΞΣΠΥΦΨΩ"
@@ -47,21 +35,25 @@ def _greek(letter: str) -> str:
     return rf"\{name} " if letter.islower() else rf"\{name.capitalize()} "
 
 
-def _table() -> dict[int, str]:
+def _replacements() -> dict[int, str]:
     """Return the signs that :func:`typed` replaces."""
-    table = {sign: written for signs, written in _WRITTEN.items() for sign in signs}
+    written: dict[str, str] = {}
+    for signs, plain in _PLAIN_SIGNS.items():
+        written |= dict.fromkeys(signs, plain)
+    for signs, command in table(_COMMANDS).items():
+        written |= dict.fromkeys(signs, f"{command} ")
     for sign in _FULL_WIDTH:
-        table[sign] = _plain(sign)
+        written[sign] = _plain(sign)
     for letter in _GREEK:
-        table[letter] = _greek(letter)
+        written[letter] = _greek(letter)
     for letter in "ℝℤℕℚℂ":
-        table[letter] = rf"\mathbb{{{_plain(letter)}}} "
+        written[letter] = rf"\mathbb{{{_plain(letter)}}} "
     for digit in "₀₁₂₃₄₅₆₇₈₉":
-        table[digit] = f"_{{{_plain(digit)}}}"
-    return str.maketrans(table)
+        written[digit] = f"_{{{_plain(digit)}}}"
+    return str.maketrans(written)
 
 
-_SIGNS = _table()
+_SIGNS = _replacements()
 _SUPERSCRIPT = re.compile("[⁰¹²³⁴-⁹⁺⁻ⁿ]+")
 _VULGAR = re.compile("[¼-¾⅐-⅞]")
 

@@ -8,25 +8,19 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from r1_recipes.verification.number_words import NUMBER_WORDS
-from r1_recipes.verification.signs import typed, with_single_spaces
+from r1_recipes.verification.signs import table, typed, with_single_spaces
 from r1_recipes.verification.units import STYLE, STYLED_UNIT, TIMES
 
 LOCALES = ("en", "de")  # how numbers are written: 1,250.5 or 1.250,5
-_MAGNITUDES = {
-    "hundred": 2,
-    "thousand": 3,
-    "lakh": 5,
-    "million": 6,
-    "crore": 7,
-    "billion": 9,
-    "trillion": 12,
-}
+_MAGNITUDES = table(
+    "hundred=2 thousand=3 lakh=5 million=6 crore=7 billion=9 trillion=12 "
+    "百=2 千=3 万=4 萬=4 亿=8 億=8"
+)
 # 千 before a unit means kilo.
 _MAGNITUDE = (
-    rf"(?<=\d)\s*((?ai:{'|'.join(_MAGNITUDES)})\b(?!\s*(?i:[a-z]+ths?)\b)|"
-    r"(?:[百千](?![米克瓦赫卡焦帕伏安牛升分字])|[万亿萬億])(?!\d))"
+    r"(?<=\d)\s*((?ai:hundred|thousand|lakh|million|crore|billion|trillion)"
+    r"\b(?!\s*(?i:[a-z]+ths?)\b)|(?:[百千](?![米克瓦赫卡焦帕伏安牛升分字])|[万亿萬億])(?!\d))"
 )
-_MAGNITUDES |= {"百": 2, "千": 3, "万": 4, "萬": 4, "亿": 8, "億": 8}
 BASES = {word: base for base, word in enumerate(NUMBER_WORDS) if base > 1} | {"sixteen": 16}
 _FUNCTIONS = "arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|sqrt|log|ln|exp|pi|infty"
 

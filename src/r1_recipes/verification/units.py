@@ -4,10 +4,13 @@ different unit from the reference answer is wrong.
 
 import re
 
+from r1_recipes.verification.signs import table
+
 # Symbols of two letters or more. A single letter is a unit only if it is styled or separate, or if
 # the reference answer has no variables.
 UNITS = (
-    "mm|cm|dm|km|nm|ft|in|yd|mi|kg|mg|lbs?|oz|ms|ns|secs?|mins?|hrs?|m[lL]|c[lL]|gal|k?N|[kM]J|[kM]W|k?Wh|[km]V|m?Ah|mA|[kMG]?Hz|[khM]?Pa|atm|"
+    "mm|cm|dm|km|nm|ft|in|yd|mi|kg|mg|lbs?|oz|ms|ns|secs?|mins?|hrs?|m[lL]|c[lL]|gal|k?N|"
+    "[kM]J|[kM]W|k?Wh|[km]V|m?Ah|mA|[kMG]?Hz|[khM]?Pa|atm|"
     "[kM]?eV|m?mol|k?cal|[kKMGT]B|Nm|rad|mph|kph|km/?h|rpm|dB|erg|cc|[pf]m|ng|bar|knots?"
 )
 # Without a space, 2mV is a product of variables.
@@ -109,12 +112,13 @@ _SYMBOL_OF_GROUP = {f"u{index}": words[0] for index, words in enumerate(_WORDS)}
 _NAMED_WORDS = "|".join(
     f"(?P<u{index}>{'|'.join(words[1:])})" for index, words in enumerate(_WORDS)
 )
-_PREFIXES_TEXT = """
+_PREFIXES = table(
+    """
 kilo=k mega=M giga=G tera=T peta=P exa=E hecto=h deci=d centi=c milli=m micro=u nano=n pico=p
 femto=f atto=a nautical=n
 """
-_PREFIXES = dict(entry.split("=") for entry in _PREFIXES_TEXT.split())
-_CHINESE_PREFIXES = dict(zip("毫微百厘千兆纳皮", "muhckMnp", strict=True))
+)
+_CHINESE_PREFIXES = table("毫=m 微=u 百=h 厘=c 千=k 兆=M 纳=n 皮=p")
 _WORD = (
     r"(?P<power>square[ -]|cubic[ -]|sq\.? ?|平方|立方)?"
     rf"(?:(?P<prefix>{'|'.join(_PREFIXES)})[ -]?|(?P<zh>[{''.join(_CHINESE_PREFIXES)}]))?"
@@ -126,15 +130,12 @@ _UNIT_WORD = re.compile(rf"(?<![A-Za-z]){_WORD}(?![A-Za-z])", re.IGNORECASE)
 _SYMBOL = re.compile(
     rf"(?:(?<=\d)|(?<=\d[)}}%])|(?<=[)}}%])|(?<=\\pi))\s*(?P<per>/|per )?\s*(?!in\s|A\s|a\s)"
     rf"(?:(?<=\s)(?P<spaced>{UNIT})|"
-    rf"(?P<glued>(?:{GLUED})(?:\s*\^?[23](?!\d))?(?:\s*/\s*{UNIT})?))(?![A-Za-z])(?<!L\^2)(?<!L\^\{{2\}})"
-    r"(?=\.?\s*(?:\Z|[,;)=]|\\approx|(?:[^\W\d_]{2,}[\s.]*)+\Z))"
+    rf"(?P<glued>(?:{GLUED})(?:\s*\^?[23](?!\d))?(?:\s*/\s*{UNIT})?))(?![A-Za-z])"
+    r"(?<!L\^2)(?<!L\^\{2\})(?=\.?\s*(?:\Z|[,;)=]|\\approx|(?:[^\W\d_]{2,}[\s.]*)+\Z))"
 )
-_CURRENCY = {"€": "€", "£": "£", "¥": "¥", "￥": "¥", "₹": "₹", "₽": "₽", "₩": "₩", "¢": "cent"}
+_CURRENCY = table("€=€ £=£ ¥=¥ ￥=¥ ₹=₹ ₽=₽ ₩=₩ ¢=cent")
 _DEGREES = re.compile(r"\\circ\s*\}?\s*(?:\\(?:text|mathrm)\s*\{\s*)?([CF])(?![A-Za-z])")
-_ALIASES_TEXT = """
-sec=s secs=s mins=min hr=h hrs=h lbs=lb mph=mi/h kph=km/h kmh=km/h l=L ml=mL
-"""
-_ALIASES = dict(entry.split("=") for entry in _ALIASES_TEXT.split())
+_ALIASES = table("sec=s secs=s mins=min hr=h hrs=h lbs=lb mph=mi/h kph=km/h kmh=km/h l=L ml=mL")
 _DOLLARS = re.compile(r"\A\W*?\\\$|\A-?\$\s*[\d.,]+(?!.*\$)|[\d.]\\\$")
 # Signs of units as symbols or LaTeX, replaced in this order.
 _SPELLINGS = {
