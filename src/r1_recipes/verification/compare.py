@@ -23,10 +23,8 @@ from r1_recipes.verification.numbers import (
 )
 
 NEAR_ZERO = 0.001  # below it, places count from the first digit: 0.0 is not 6.63e-34
-DIGITS, EXACTLY = (
-    40,
-    1e-25,
-)  # the digits to which exact values are evaluated, and the relative difference they may have
+DIGITS = 40  # to which exact values are evaluated
+EXACTLY = 1e-25  # the relative difference that exact values may have
 LONGEST_DECIMAL = 10**12  # above it, an integer or a denominator cannot be rounded to a decimal
 MAX_PARTS = 20  # a longer list is wrong: each part is compared with each part of the other list
 PARSED_REMEMBERED = 4096  # parsed expressions that a worker caches, at a few KB each
@@ -37,30 +35,37 @@ def compare(gold: str | None, raw_gold: str, answer: Answer, precision: int = PR
     parse these expressions, compare the two original texts instead.
     """
     if answer.pairs:
-        return all(equal(parse(wanted), parse(given), precision) for wanted, given in answer.pairs)
-    target, found = parse(gold) if gold else [], [parse(side) for side in answer.sides]
-    near = [parse(side) for side in answer.rounded]
-    if not (target and found and all(found) and all(near)):
-        return answer.raw is not None and equal(
-            parse(raw_gold), parse(answer.raw), precision, answer.ordered
-        )
-    if (
-        near and _decimals(target[0]) and not _decimals(found[0][0])
-    ):  # "2\sqrt{2} \approx 2.83" for 2.83
-        if found[0][0].is_Rational and rounds_constant(Fraction(str(target[0]))):
+        return all(_same_texts(wanted, given, precision) for wanted, given in answer.pairs)
+    target = _value(gold) if gold else None
+    found = [_value(side) for side in answer.sides]
+    near = [_value(side) for side in answer.rounded]
+    if not found or any(value is None for value in (target, *found, *near)):
+        raw = answer.raw
+        return raw is not None and _same_texts(raw_gold, raw, precision, answer.ordered)
+    if near and _decimals(target) and not _decimals(found[0]):  # 2\sqrt{2} \approx 2.83, for 2.83
+        if found[0].is_Rational and rounds_constant(Fraction(str(target))):
             return False  # 22/7 is a different approximation of pi
-        near, found = [*found, *near[1:]], near[:1]
-        return equal(target, found[0], precision) and all(
-            _approximates(values[0], found[0][0], answer.rounded[0]) for values in near
-        )
-    return all(equal(target, values, precision, answer.ordered) for values in found) and all(
-        _approximates(target[0], values[0], side)
-        for values, side in zip(near, answer.rounded, strict=True)
-    )
+        if not same(target, near[0], precision):
+            return False
+        others = [*found, *near[1:]]
+        return all(_approximates(value, near[0], answer.rounded[0]) for value in others)
+    if not all(same(target, value, precision, answer.ordered) for value in found):
+        return False
+    written = zip(near, answer.rounded, strict=True)
+    return all(_approximates(target, value, typed) for value, typed in written)
 
 
-def equal(target: list, found: list, precision: int = PRECISION, ordered: bool = False) -> bool:
-    return bool(target and found) and same(target[0], found[0], precision, ordered)
+def _value(text: str) -> Any:
+    """Return the value that a text is parsed to, or ``None``."""
+    parsed = parse(text)
+    return parsed[0] if parsed else None
+
+
+def _same_texts(gold: str, answer: str, precision: int, ordered: bool = False) -> bool:
+    target, found = _value(gold), _value(answer)
+    if target is None or found is None:
+        return False
+    return same(target, found, precision, ordered)
 
 
 def same(
@@ -99,43 +104,40 @@ def same(
 
 
 def _same_parts(gold: list, answer: list, precision: int, unordered: bool) -> bool:
-    """Return whether two lists have the same parts, in any order if ``unordered``."""
+    """Return whether two lists have the same parts, in any order if ``unordered``. It does not
+    matter which of several equal parts is taken.
+    """
     if len(gold) != len(answer) or len(gold) > MAX_PARTS:
         return False
-    rows = [
-        [same(part, answer_part, precision, nested=True) for answer_part in answer] for part in gold
-    ]
-    return _paired(rows) if unordered else all(row[index] for index, row in enumerate(rows))
+    left = list(answer)
+    for part in gold:
+        candidates = left if unordered else left[:1]
+        for index, candidate in enumerate(candidates):
+            if same(part, candidate, precision, nested=True):
+                del left[index]
+                break
+        else:
+            return False
+    return True
 
 
 def _same_interval(gold: Any, answer: Any, precision: int) -> bool:
     """Return whether two intervals have the same ends. If both ends of an open reference interval
     are decimals, a closed interval may answer it.
     """
-    opens, others = [(value.left_open, value.right_open) for value in (gold, answer)]
-    rounded = _decimals(gold.start) and _decimals(gold.end)
-    if opens != others and not (rounded and all(opens) and not any(others)):
-        return False
-    ends = (gold.start, answer.start), (gold.end, answer.end)
-    return all(
-        gold_end == answer_end or same(gold_end, answer_end, precision, is_end=True)
-        for gold_end, answer_end in ends
-    )
-
-
-def _paired(rows: list[list[bool]]) -> bool:
-    """Return whether each part of one list can be paired with a different part of the other. It
-    does not matter which of several equal parts is taken.
-    """
-    taken: set[int] = set()
-    for row in rows:
-        partner = next(
-            (index for index, same_part in enumerate(row) if same_part and index not in taken), None
-        )
-        if partner is None:
+    opens = gold.left_open, gold.right_open
+    others = answer.left_open, answer.right_open
+    if opens != others:
+        rounded = _decimals(gold.start) and _decimals(gold.end)
+        if not rounded or not all(opens) or any(others):
             return False
-        taken.add(partner)
-    return True
+    if not _same_end(gold.start, answer.start, precision):
+        return False
+    return _same_end(gold.end, answer.end, precision)
+
+
+def _same_end(gold: Any, answer: Any, precision: int) -> bool:
+    return gold == answer or same(gold, answer, precision, is_end=True)
 
 
 def _verify(gold: Any, answer: Any, precision: int) -> bool:
@@ -156,30 +158,29 @@ def _alike(gold: Any, answer: Any) -> tuple[Any, Any]:
     """
     import sympy
 
-    values = [gold, answer]
-    for index, other in ((0, 1), (1, 0)):
-        value = values[index]
-        if (
-            isinstance(value, sympy.Interval)
-            and value.left_open
-            and value.right_open
-            and _parts(values[other])
-        ):
-            values[index] = sympy.Tuple(value.start, value.end)
-        column = isinstance(value, sympy.MatrixBase) and value.shape[1] == 1
-        if column and isinstance(values[other], sympy.Tuple | sympy.Interval):
-            values[index] = sympy.Tuple(*value)
-            return _alike(*values)
-    units = [
-        [symbol for symbol in getattr(value, "free_symbols", ()) if symbol.name == "i"]
-        for value in values
-    ]
-    if all(units) and all(isinstance(value, sympy.Expr) for value in values):
-        values = [
-            value.subs(dict.fromkeys(symbols, sympy.I))
-            for value, symbols in zip(values, units, strict=True)
-        ]
-    return values[0], values[1]
+    gold = _as_tuple(gold, answer)
+    answer = _as_tuple(answer, gold)
+    if not isinstance(gold, sympy.Expr) or not isinstance(answer, sympy.Expr):
+        return gold, answer
+    in_gold = [symbol for symbol in gold.free_symbols if symbol.name == "i"]
+    in_answer = [symbol for symbol in answer.free_symbols if symbol.name == "i"]
+    if in_gold and in_answer:
+        gold = gold.subs(dict.fromkeys(in_gold, sympy.I))
+        answer = answer.subs(dict.fromkeys(in_answer, sympy.I))
+    return gold, answer
+
+
+def _as_tuple(value: Any, other: Any) -> Any:
+    """Return an open interval or a column as a tuple, where the other value may be one."""
+    import sympy
+
+    if isinstance(value, sympy.Interval):
+        is_pair = value.left_open and value.right_open and _parts(other)
+        return sympy.Tuple(value.start, value.end) if is_pair else value
+    is_column = isinstance(value, sympy.MatrixBase) and value.shape[1] == 1
+    if is_column and isinstance(other, sympy.Tuple | sympy.Interval):
+        return sympy.Tuple(*value)
+    return value
 
 
 def _parts(value: Any) -> list[Any]:
@@ -210,38 +211,33 @@ def _exact(value: Any) -> Any:
     """Return a value with its decimals replaced by the fractions that were written."""
     import sympy
 
-    return value.xreplace(
-        {number: sympy.Rational(str(number)) for number in value.atoms(sympy.Float)}
-    ).doit()
+    fractions = {decimal: sympy.Rational(str(decimal)) for decimal in value.atoms(sympy.Float)}
+    return value.xreplace(fractions).doit()
 
 
 def _same_number(gold: Any, answer: Any, precision: int, is_end: bool = False) -> bool:
     import sympy
 
-    exact = [_exact(value) for value in (gold, answer)]
-    if not (_decimals(gold) or _decimals(answer)):
-        if gold.has(sympy.UnevaluatedExpr) or answer.has(sympy.UnevaluatedExpr):
-            return _verify(gold, answer, precision)  # 50% is 50 and 1/2
-        return _same_exact(gold, answer, precision, exact)
-    if exact[0].is_zero:
-        return _same_exact(gold, answer, precision, exact)
-    scale = _scale(exact[0])
-    gold, answer, exact = gold * scale, answer * scale, [value * scale for value in exact]
-    if _too_long_for_decimals(gold, exact[0]) or _too_long_for_decimals(answer, exact[1]):
-        return _vanishes(*exact)
-    if _differ_by_rounding(gold, answer, precision, exact) or _verify(gold, answer, precision):
+    exact_gold, exact_answer = _exact(gold), _exact(answer)
+    decimal = _decimals(gold) or _decimals(answer)
+    if not decimal and (gold.has(sympy.UnevaluatedExpr) or answer.has(sympy.UnevaluatedExpr)):
+        return _verify(gold, answer, precision)  # 50% is 50 and 1/2
+    if not decimal or exact_gold.is_zero:
+        if not _verify(gold, answer, precision) or (exact_gold - exact_answer).is_zero is False:
+            return False
+        return _vanishes(exact_gold, exact_answer)
+    scale = _scale(exact_gold)
+    gold, answer = gold * scale, answer * scale
+    exact_gold, exact_answer = exact_gold * scale, exact_answer * scale
+    if _too_long_for_decimals(gold, exact_gold) or _too_long_for_decimals(answer, exact_answer):
+        return _vanishes(exact_gold, exact_answer)
+    whole = _is_whole(gold, exact_gold) or _is_whole(answer, exact_answer)
+    if _agree_in_places(exact_gold - exact_answer, whole, precision):
+        return True
+    if _verify(gold, answer, precision):
         return True
     typed = isinstance(answer, sympy.Float)
-    return _decimals(gold) and _rounds(gold, exact[0], exact[1], typed, is_end)
-
-
-def _same_exact(gold: Any, answer: Any, precision: int, exact: list) -> bool:
-    """Return whether two numbers are equal to the last digit."""
-    return (
-        _verify(gold, answer, precision)
-        and (exact[0] - exact[1]).is_zero is not False
-        and _vanishes(*exact)
-    )
+    return _decimals(gold) and _rounds(gold, exact_gold, exact_answer, typed, is_end)
 
 
 def _scale(gold: Any) -> Any:
@@ -260,16 +256,19 @@ def _too_long_for_decimals(value: Any, exact: Any) -> bool:
     """Return whether an exact number has too many digits for a decimal to be its rounding."""
     if not exact.is_Rational or _decimals(value):
         return False
-    return max(abs(exact.p) if exact.q == 1 else 0, exact.q) > LONGEST_DECIMAL
+    longest = abs(exact.p) if exact.q == 1 else exact.q
+    return longest > LONGEST_DECIMAL
 
 
-def _differ_by_rounding(gold: Any, answer: Any, precision: int, exact: list) -> bool:
-    """Return whether two numbers agree in all places that count. Whole numbers are not rounded."""
-    difference = exact[0] - exact[1]
+def _is_whole(value: Any, exact: Any) -> bool:
+    """Return whether a value was written as a whole number, which is not rounded."""
+    return exact.is_Integer and not _decimals(value)
+
+
+def _agree_in_places(difference: Any, whole: bool, precision: int) -> bool:
+    """Return whether two numbers with this difference agree in all places that count."""
     if difference.is_zero or not difference.is_Rational:
         return bool(difference.is_zero)
-    pairs = zip((gold, answer), exact, strict=True)
-    whole = any(number.is_Integer and not _decimals(value) for value, number in pairs)
     return not whole and abs(difference) * 2 * 10**precision < 1
 
 
@@ -283,22 +282,16 @@ def _vanishes(gold: Any, answer: Any) -> bool:
         return True
     symbols = sorted(gold.free_symbols | answer.free_symbols, key=str)
     points = {symbol: sympy.Rational(31 + 7 * index, 29) for index, symbol in enumerate(symbols)}
-    gold_value, answer_value = (
-        _exact(value).subs(points).evalf(DIGITS) for value in (gold, answer)
-    )
-    if not (
-        gold_value.is_number
-        and answer_value.is_number
-        and gold_value.is_finite
-        and answer_value.is_finite
-    ):
+    exact_gold, exact_answer = _exact(gold).subs(points), _exact(answer).subs(points)
+    values = exact_gold.evalf(DIGITS), exact_answer.evalf(DIGITS)
+    if not all(value.is_number and value.is_finite for value in values):
         return True
-    difference = _exact(gold).subs(points) - _exact(answer).subs(points)
+    difference = exact_gold - exact_answer
     if difference.is_Rational and not symbols:
         return bool(difference == 0)
-    difference = difference.evalf(DIGITS)
-    tolerance = EXACTLY if not (_decimals(gold) or _decimals(answer)) else 1e-6
-    return bool(abs(difference) <= tolerance * max(abs(gold_value), abs(answer_value)))
+    tolerance = 1e-6 if _decimals(gold) or _decimals(answer) else EXACTLY
+    largest = max(abs(value) for value in values)
+    return bool(abs(difference.evalf(DIGITS)) <= tolerance * largest)
 
 
 def _rounds(typed_gold: Any, gold: Any, answer: Any, typed: bool, is_end: bool) -> bool:
@@ -307,12 +300,13 @@ def _rounds(typed_gold: Any, gold: Any, answer: Any, typed: bool, is_end: bool) 
     """
     import sympy
 
-    if typed_gold.has(sympy.UnevaluatedExpr):
+    if typed_gold.has(sympy.UnevaluatedExpr) or not gold.is_Rational or not answer.is_real:
         return False
-    if not (gold.is_Rational and answer.is_real) or (answer.is_Rational and not typed):
+    if not answer.is_Rational:
+        answer = answer.round(25)
+    elif not typed:
         return False
-    near = answer if answer.is_Rational else answer.round(25)
-    return rounds_to(Fraction(int(gold.p), int(gold.q)), Fraction(str(near)), typed, is_end)
+    return rounds_to(Fraction(str(gold)), Fraction(str(answer)), typed, is_end)
 
 
 def _approximates(exact: Any, near: Any, typed_near: str) -> bool:
@@ -321,16 +315,14 @@ def _approximates(exact: Any, near: Any, typed_near: str) -> bool:
     """
     import sympy
 
-    if not (
-        _is_number(exact)
-        and getattr(exact, "is_real", False)
-        and isinstance(near, sympy.Float | sympy.Integer)
-    ):
+    if not isinstance(near, sympy.Float | sympy.Integer):
         return False
-    typed = Fraction(str(near))
+    if not _is_number(exact) or not getattr(exact, "is_real", False):
+        return False
     decimals = re.search(r"\.(\d+)", typed_near)
     places = len(decimals[1]) if decimals else 0
-    return abs(float(exact.evalf(15)) - float(typed)) <= 0.5000001 * 10**-places
+    difference = float(exact.evalf(15)) - float(Fraction(str(near)))
+    return abs(difference) <= 0.5000001 * 10**-places
 
 
 @functools.lru_cache(PARSED_REMEMBERED)
@@ -344,20 +336,20 @@ def parse(text: str) -> list:
     from latex2sympy2_extended import NormalizationConfig
 
     plain = NUMBER.fullmatch(text)
-    text = plain_spelling(plain) if plain else f"${text.strip().strip('$')}$"
-    reading = NormalizationConfig(
-        basic_latex=True,
-        units=False,
-        malformed_operators=True,
-        nits=True,
-        boxed="none",
-        equations=False,
-    )
-    config = (
-        math_verify.ExprExtractionConfig()
-        if plain
-        else math_verify.LatexExtractionConfig(normalization_config=reading)
-    )
+    if plain:
+        text = plain_spelling(plain)
+        config = math_verify.ExprExtractionConfig()
+    else:
+        text = f"${text.strip().strip('$')}$"
+        normalization = NormalizationConfig(
+            basic_latex=True,
+            units=False,
+            malformed_operators=True,
+            nits=True,
+            boxed="none",
+            equations=False,
+        )
+        config = math_verify.LatexExtractionConfig(normalization_config=normalization)
     return math_verify.parse(text, [config], fallback_mode="no_fallback", parsing_timeout=None)
 
 
@@ -369,16 +361,11 @@ def judge(
     raw: str | None,
     precision: int,
     ordered: bool,
-    pairs: Sequence[Sequence[str]],
+    pairs: Sequence[tuple[str, str]],
 ) -> bool:
     """Call :func:`compare`. Any exception makes the answer wrong."""
     try:
-        named = tuple((wanted, given) for wanted, given in pairs)
-        return compare(
-            gold,
-            raw_gold,
-            Answer(tuple(sides), tuple(rounded), raw, ordered=ordered, pairs=named),
-            precision,
-        )
+        answer = Answer(tuple(sides), tuple(rounded), raw, ordered=ordered, pairs=tuple(pairs))
+        return compare(gold, raw_gold, answer, precision)
     except Exception:  # SymPy may raise RecursionError and MemoryError on a hostile text.
         return False

@@ -5,6 +5,7 @@ them must equal the reference answer.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from r1_recipes.verification.beside import acts_on_list
@@ -12,7 +13,6 @@ from r1_recipes.verification.conditions import EITHER, Condition, split_conditio
 from r1_recipes.verification.gold import (
     APPROX,
     EQUALS,
-    PLUS_MINUS,
     THOUSANDS,
     Gold,
     in_its_case,
@@ -24,14 +24,15 @@ from r1_recipes.verification.shapes import (
     MEMBER,
     RELATION,
     as_gold_says,
-    in_alphabet,
     in_degrees,
     in_order_of_names,
     is_sum,
     kind_of,
     mismatch,
     same_condition,
+    same_left_side,
     same_name,
+    values_of_one_name,
 )
 from r1_recipes.verification.signs import depths, split
 from r1_recipes.verification.units import without_unit
@@ -70,6 +71,7 @@ _CALL = re.compile(
     r"\\frac\s*\{\s*d\w*\s*\}\s*\{\s*d\w\s*\}|[A-Za-z]{3,}"
 )
 _VARIABLE = re.compile(r"(?:\\[A-Za-z]+|[A-Za-z](?:[A-Za-z]{2,})?)(?:_(?:\w|\{[^{}]*\}))?")
+_EITHER_BOUND = re.compile(r"[<>]|\\[lg]e(?![a-z])")
 _TASK = re.compile(r"\\(?:sum|prod|i*int|oint|lim)(?![A-Za-z])")
 
 
@@ -111,9 +113,7 @@ def _read(text: str, cleaned: str, gold: Gold) -> Answer:
     if bounds is not None:
         return bounds
     bare = _without_names(cleaned, gold)
-    if gold.variables and strange_words(bare, gold.variables):
-        raise Refused(Refusal.CHANGED)
-    if not gold.variables and not in_digits(gold) and _is_beside_another(cleaned, gold):
+    if _is_beside_strange_words(bare, cleaned, gold):
         raise Refused(Refusal.CHANGED)
     if gold.parts:
         return _read_named(bare, gold)
@@ -133,10 +133,14 @@ def in_digits(gold: Gold) -> bool:
     return re.fullmatch(r"-?[\d.,]+%?", (gold.text or "").strip()) is not None
 
 
-def _is_beside_another(cleaned: str, gold: Gold) -> bool:
-    """Return whether unknown words stand beside a value. The subject before an "is" may have any
-    words, so only the text behind it counts.
+def _is_beside_strange_words(bare: str, cleaned: str, gold: Gold) -> bool:
+    """Return whether unknown words stand beside algebra or a value. The subject of a value before
+    an "is" may have any words, so only the text behind it counts.
     """
+    if gold.variables:
+        return bool(strange_words(bare, gold.variables))
+    if in_digits(gold):
+        return False
     predicate = _LINK.split(cleaned)[-1]
     return bool(strange_words(predicate, gold.variables, gold.left_out))
 
@@ -149,7 +153,8 @@ def _check_cost(cleaned: str, gold: Gold) -> None:
         raise Refused(Refusal.CHANGED)
     tower = _TOWER.search(cleaned) and not _TOWER.search(gold.raw)
     too_long = len(cleaned) > max(300, 4 * len(gold.raw))
-    if tower or too_long or max(depths(cleaned)) > max(10, 2 * max(depths(gold.raw))):
+    depth, gold_depth = max(depths(cleaned)), max(depths(gold.raw))
+    if tower or too_long or depth > max(10, 2 * gold_depth):
         raise Refused(Refusal.HOSTILE)
 
 
@@ -157,9 +162,8 @@ def _result_of_task(cleaned: str, gold: Gold) -> str:
     r"""Return 55 for ``\sum_{k=1}^{10} k = 55``, and any other text unchanged."""
     if gold.variables or not _TASK.match(cleaned):
         return cleaned
-    level = zip(cleaned, depths(cleaned), strict=False)
-    signs = [index for index, pair in enumerate(level) if pair == ("=", 0)]
-    return cleaned[signs[0] + 1 :].strip() if len(signs) == 1 else cleaned
+    sides = split(cleaned, "=")
+    return sides[1].strip() if len(sides) == 2 else cleaned
 
 
 def _without_names(cleaned: str, gold: Gold) -> str:
@@ -176,8 +180,7 @@ def _without_names(cleaned: str, gold: Gold) -> str:
 
 
 def _is_same_condition(condition: Condition, main: str, gold: Gold) -> bool:
-    inequality = re.search(r"[<>]|\\[lg]e(?![a-z])", main)
-    if inequality and condition.range[:1] in "NZ" and not gold.condition:
+    if _EITHER_BOUND.search(main) and condition.range[:1] in "NZ" and not gold.condition:
         return False  # integers are fewer numbers than the inequality has
     return same_condition(condition, gold.condition, main)
 
@@ -186,45 +189,59 @@ def _without_words(bare: str, gold: Gold) -> str:
     """Return the expression of each part of an answer, without the words beside it."""
     if gold.several and acts_on_list(bare):
         raise Refused(Refusal.CHANGED)
-    texts = listed(bare) if gold.several else [bare]
-    parts = [answer_part(part, gold.variables) for part in texts if part.strip()]
-    if None in parts:
-        raise Refused(Refusal.SEVERAL)
-    kept = [part.text for part in parts if part]
+    parts = _parts(listed(bare) if gold.several else [bare], gold)
+    kept = [part.text for part in parts]
     if not parts or not all(kept):
         raise Refused(Refusal.UNREADABLE)
     expression = in_its_case(", ".join(kept), gold.cased)
     return expression if MEMBER.match(gold.text or "") else MEMBER.sub("", expression)
 
 
+def _parts(pieces: list[str], gold: Gold) -> list[Part]:
+    """Return the parts of an answer, without the words beside them."""
+    parts = []
+    for piece in filter(str.strip, pieces):
+        part = answer_part(piece, gold.variables)
+        if part is None:
+            raise Refused(Refusal.SEVERAL)
+        parts.append(part)
+    return parts
+
+
 def _pair_as_gold(expression: str, gold: Gold) -> str:
     """Return ``(x, y) = (1, 2)`` as a pair; also ``x = 1, y = 2`` if the reference answer is a pair
     such as ``(1, 2)``.
     """
-    if pair := NAMED_PAIR.fullmatch(expression):
-        names, values = [name.strip() for name in split(pair[1])], split(pair[2])
-        if len(names) != len(values) or len(set(names)) < len(names):
-            raise Refused(Refusal.DIFFERENT)  # (x, y) = (1, 2, 3)
-        if not all(_VARIABLE.fullmatch(name) for name in names):
-            raise Refused(Refusal.CHAIN)  # (x+1, y) = (2, 3)
-        return _in_order(names, values)
-    gold_pair = _PAIR.fullmatch(gold.text or "")
-    if not gold_pair or "=" in gold_pair[0] or "=" not in expression:
-        return expression
-    named = [named_part(part) for part in split(expression)]
-    if len(named) != len(split(gold_pair[1])) or not all(part.label for part in named):
+    pair = NAMED_PAIR.fullmatch(expression)
+    named = _values_of_names(pair) if pair else _values_as_gold(expression, gold)
+    if named is None:
         return expression
     names = [part.label for part in named]
-    if len(set(names)) < len(names):
-        raise Refused(Refusal.DIFFERENT)  # x = 1, x = 2
-    return _in_order(names, [part.text for part in named])
+    if not named or len(set(names)) < len(names):
+        raise Refused(Refusal.DIFFERENT)  # (x, y) = (1, 2, 3), or x = 1, x = 2
+    if pair and not all(_VARIABLE.fullmatch(name) for name in names):
+        raise Refused(Refusal.CHAIN)  # (x+1, y) = (2, 3)
+    return in_order_of_names(named)
 
 
-def _in_order(names: list[str], values: list[str]) -> str:
-    """Return named values as a pair, in the order of x, y, z or a, b, c, or else as given."""
-    if in_alphabet(names):
-        return in_order_of_names(zip(names, values, strict=True))
-    return f"({', '.join(values)})"
+def _values_of_names(pair: re.Match[str]) -> list[Part]:
+    """Return the parts of ``(x, y) = (1, 2)``, and no parts of ``(x, y) = (1, 2, 3)``."""
+    names, values = _stripped(split(pair[1])), _stripped(split(pair[2]))
+    return list(map(Part, values, names)) if len(names) == len(values) else []
+
+
+def _values_as_gold(expression: str, gold: Gold) -> list[Part] | None:
+    """Return ``x = 1, y = 2`` as parts, if the reference answer is a pair of so many values."""
+    pair = _PAIR.fullmatch(gold.text or "")
+    if not pair or "=" in pair[0] or "=" not in expression:
+        return None
+    named = [named_part(part) for part in split(expression)]
+    is_named = all(part.label for part in named)
+    return named if is_named and len(named) == len(split(pair[1])) else None
+
+
+def _stripped(parts: Iterable[str]) -> list[str]:
+    return [part.strip() for part in parts]
 
 
 def _check_separators(expression: str, gold: Gold) -> None:
@@ -238,27 +255,28 @@ def _check_separators(expression: str, gold: Gold) -> None:
 
 def _as_it_stands(text: str, cleaned: str, gold: Gold) -> str | None:
     """Return the answer's original text, or ``None`` if math-verify may not compare it."""
-    if gold.value is not None or APPROX.search(cleaned):
+    is_ratio = _RATIO.search(f"{text} {gold.raw}")  # math-verify reads 1:2:3 as 1/6
+    if gold.value is not None or APPROX.search(cleaned) or is_ratio:
         return None
-    return None if _RATIO.search(text + " " + gold.raw) else text  # math-verify reads 1:2:3 as 1/6
+    return text
 
 
 def _equation(text: str, cleaned: str, expression: str, gold: Gold) -> Answer:
     """Read an answer to a reference answer that is an equation, or several of them."""
     target = gold.text or ""
-    left, name = target.partition("=")[0], expression.partition("=")[0]
-    if _DERIVATIVE.search(target) and "=" in expression and squeezed(name) != squeezed(left):
+    left = target.partition("=")[0]
+    name, sign, _ = expression.partition("=")
+    if _DERIVATIVE.search(target) and sign and squeezed(name) != squeezed(left):
         # math-verify computes the derivative of one letter by another, which is 0
         raise Refused(Refusal.DIFFERENT)
     if gold.relations > 1:
         return _chain(target, expression)
-    if same := _same_left_side(expression, target):
+    if same := same_left_side(expression, target):
         return Answer((same[1],), pairs=(same,))
     solved = re.fullmatch(r"\s*([A-Za-z])\s*=([^=A-Za-z]*)", target)
-    names = {side.strip() for side in expression.split("=")}
-    if solved and "=" in expression and solved[1] not in names:
+    if solved and sign and solved[1] not in _stripped(expression.split("=")):
         raise Refused(Refusal.UNEVALUATED)  # x + 3 = 5 does not answer x = 2
-    if "=" not in expression and is_sum(left):
+    if not sign and is_sum(left):
         raise Refused(Refusal.DIFFERENT)  # 4 does not answer the curve xy = 4
     if len(EQUALS.findall(expression)) > gold.relations:
         raise Refused(Refusal.CHAIN)
@@ -267,68 +285,30 @@ def _equation(text: str, cleaned: str, expression: str, gold: Gold) -> Answer:
 
 def _chain(target: str, expression: str) -> Answer:
     """Read an answer to ``x = 2, x = -3``, or to a chain of equations."""
-    if values := _values_of_one_name(target, expression):
+    if values := values_of_one_name(target, expression):
         return Answer((values[1],), pairs=(values,))
-    sides = EQUALS.split(target), EQUALS.split(expression)
-    if len(sides[0]) != len(sides[1]):
+    wanted, given = _stripped(EQUALS.split(target)), _stripped(EQUALS.split(expression))
+    if len(wanted) != len(given):
         raise Refused(Refusal.CHAIN)
-    pairs = zip(*sides, strict=True)
-    stripped = tuple((wanted.strip(), given.strip()) for wanted, given in pairs)
-    return Answer((expression,), pairs=stripped)
-
-
-def _values_of_one_name(target: str, expression: str) -> tuple[str, str] | None:
-    """Return the values of ``x = 2, x = -3`` and of ``x_1 = -3, x_2 = 2`` as two lists. Return
-    ``None`` unless both texts are such lists, of the same name.
-    """
-    lists = []
-    for text in (target, expression):
-        sides = [part.partition("=") for part in split(text)]
-        if len(sides) < 2 or not all(sign and "=" not in value for _, sign, value in sides):
-            return None
-        names = {re.sub(r"_\{?\d\}?\Z", "", squeezed(name.strip())) for name, _, _ in sides}
-        lists.append((names, ", ".join(value.strip() for _, _, value in sides)))
-    (target_names, wanted), (answer_names, given) = lists
-    return (wanted, given) if len(target_names) == 1 and target_names == answer_names else None
+    return Answer((expression,), pairs=tuple(zip(wanted, given, strict=True)))
 
 
 def _as_intervals(cleaned: str, gold: Gold) -> Answer | None:
     """Compare bounds joined by "or" with a union of intervals, whichever of the two is the
     reference answer. Return ``None`` unless exactly one of the texts is written as a union.
     """
-    wanted = gold.union
-    if (
-        wanted
-        and re.search(r"\band\b|\\land(?![a-z])|且", cleaned)
-        and re.search(r"[<>]|\\[lg]e(?![a-z])", cleaned)
-    ):
+    is_both = re.search(r"\band\b|\\land(?![a-z])|且", cleaned)
+    if gold.union and is_both and _EITHER_BOUND.search(cleaned):
         raise Refused(Refusal.DIFFERENT)
-    if not gold.text or ("\\cup" in gold.text) == ("\\cup" in cleaned):
+    target = gold.text or ""
+    if not target or ("\\cup" in target) == ("\\cup" in cleaned):
         return None
-    given = MEMBER.sub("", cleaned) if "\\cup" in cleaned else union(cleaned)
-    wanted = gold.text if "\\cup" in gold.text else wanted
-    return Answer((given,), pairs=((MEMBER.sub("", wanted), given),)) if wanted and given else None
-
-
-def _same_left_side(expression: str, gold: str) -> tuple[str, str] | None:
-    """Return the right sides of a reference answer ``I_{max} = …`` and of an answer with the same
-    left side or without one. Return ``None`` for anything else.
-    """
-    (left, sign, right), (name, equals, value) = gold.partition("="), expression.partition("=")
-    if (
-        not (sign and UNKNOWN.fullmatch(left))
-        or "=" in right
-        or "=" in value
-        or RELATION.search(gold + expression)
-        or PLUS_MINUS.search(gold + expression)
-    ):
+    wanted, given = gold.union, MEMBER.sub("", cleaned)
+    if "\\cup" in target:
+        wanted, given = target, union(cleaned) or ""
+    if not wanted or not given:
         return None
-    sums = is_sum(left)
-    if equals and not sums and squeezed(name) == "-" + squeezed(left):
-        return right.strip(), rf"-({value.strip()})"
-    if equals and squeezed(name) == squeezed(left):
-        return right.strip(), value.strip()
-    return (right.strip(), expression) if not equals and not sums else None
+    return Answer((given,), pairs=((MEMBER.sub("", wanted), given),))
 
 
 def _sides(expression: str, raw: str | None, gold: Gold) -> Answer:
@@ -338,25 +318,33 @@ def _sides(expression: str, raw: str | None, gold: Gold) -> Answer:
     sides: list[str] = []
     rounded: list[str] = []
     for part in split(expression) if gold.several else [expression]:
-        exact, *near = [side.strip() for side in APPROX.split(part)]
+        exact, *near = _stripped(APPROX.split(part))
         if near and exact != "e" and (UNKNOWN.fullmatch(exact) or not exact):
             exact, *near = near  # "x \\approx 3.46"
-        equal = [side.strip() for side in EQUALS.split(exact)]
-        if len(equal) > 1 and gold.variables & letters(_CALL.sub("", equal[0])):
-            raise Refused(Refusal.CHAIN)  # "x = 2x"
-        if len(equal) > 1 and (
-            UNKNOWN.fullmatch(equal[0])
-            or (len(equal) == 2 and not gold.variables and named_part(exact, strict=False).label)
-        ):
-            del equal[0]  # "x = 72"
-        equal = [in_degrees(side, gold) for side in equal]
+        equal = [in_degrees(side, gold) for side in _equal_sides(exact, gold)]
         # Both sides of "36 + 36 = 72" must equal 72, so "71 = 72" is wrong.
-        if not all(equal) or len(equal) > (1 if gold.several else 4) or (gold.several and near):
+        too_many = len(equal) > 1 or near if gold.several else len(equal) > 4
+        if too_many or not all(equal):
             raise Refused(Refusal.CHAIN)
         sides += equal
         rounded += near
-    listed = (", ".join(sides),) if gold.several else tuple(sides)
-    return Answer(listed, tuple(rounded), raw if len(sides) == 1 else None, ordered=gold.ordered)
+    whole = raw if len(sides) == 1 else None
+    if gold.several:
+        sides = [", ".join(sides)]
+    return Answer(tuple(sides), tuple(rounded), whole, ordered=gold.ordered)
+
+
+def _equal_sides(exact: str, gold: Gold) -> list[str]:
+    """Return the sides of an equation, without a name in front: "x = 72"."""
+    equal = _stripped(EQUALS.split(exact))
+    if len(equal) == 1:
+        return equal
+    if gold.variables & letters(_CALL.sub("", equal[0])):
+        raise Refused(Refusal.CHAIN)  # "x = 2x"
+    if UNKNOWN.fullmatch(equal[0]):
+        return equal[1:]
+    is_named = len(equal) == 2 and not gold.variables and named_part(exact, strict=False).label
+    return equal[1:] if is_named else equal
 
 
 def _read_named(bare: str, gold: Gold) -> Answer:
@@ -365,34 +353,32 @@ def _read_named(bare: str, gold: Gold) -> Answer:
     """
     if EITHER.search(bare) and not EITHER.search(gold.raw):
         raise Refused(Refusal.HEDGE)  # x = 1 or y = 2
-    if (pair := NAMED_PAIR.fullmatch(bare)) and len(split(pair[1])) == len(split(pair[2])):
-        named = [
-            Part(value.strip(), name.strip())
-            for name, value in zip(split(pair[1]), split(pair[2]), strict=False)
-        ]
-    else:
-        inside = _PAIR.fullmatch(bare)
-        pieces = split(inside[1]) if inside and len(split(bare)) == 1 else listed(bare)
-        found = [answer_part(piece, gold.variables) for piece in pieces if piece.strip()]
-        if None in found or not all(part.text for part in found if part):
-            raise Refused(Refusal.SEVERAL)
-        named = [
-            part if part.label and "=" not in part.text else named_part(part.text)
-            for part in found
-            if part
-        ]
+    pair = NAMED_PAIR.fullmatch(bare)
+    named = (_values_of_names(pair) if pair else []) or _named_parts(bare, gold)
     if len(named) != len(gold.parts) or any("=" in part.text for part in named):
         raise Refused(Refusal.DIFFERENT)
     if any(part.label for part in named):
-        by_name = [
-            [part for part in named if same_name(part.label, target.label)] for target in gold.parts
-        ]
-        if any(len(found) != 1 for found in by_name):
-            raise Refused(Refusal.DIFFERENT)
-        named = [found[0] for found in by_name]
-    return Answer(
-        tuple(part.text for part in named),
-        pairs=tuple(
-            (target.text, part.text) for target, part in zip(gold.parts, named, strict=True)
-        ),
-    )
+        named = [_part_with_name(target.label, named) for target in gold.parts]
+    given = tuple(part.text for part in named)
+    wanted = [target.text for target in gold.parts]
+    return Answer(given, pairs=tuple(zip(wanted, given, strict=True)))
+
+
+def _named_parts(bare: str, gold: Gold) -> list[Part]:
+    """Return the parts of a list or of a pair, each with its name if it has one."""
+    inside = _PAIR.fullmatch(bare)
+    pieces = split(inside[1]) if inside and len(split(bare)) == 1 else listed(bare)
+    named = []
+    for part in _parts(pieces, gold):
+        if not part.text:
+            raise Refused(Refusal.SEVERAL)
+        has_name = part.label and "=" not in part.text
+        named.append(part if has_name else named_part(part.text))
+    return named
+
+
+def _part_with_name(label: str, named: list[Part]) -> Part:
+    found = [part for part in named if same_name(part.label, label)]
+    if len(found) != 1:
+        raise Refused(Refusal.DIFFERENT)
+    return found[0]

@@ -2,53 +2,38 @@
 
 import re
 
-NUMBER_WORDS = tuple(
-    [
-        "zero",
-        "one",
-        "two",
-        "three",
-        "four",
-        "five",
-        "six",
-        "seven",
-        "eight",
-        "nine",
-        "ten",
-        "eleven",
-        "twelve",
-    ]
-)
+_NUMBER_TEXT = "zero one two three four five six seven eight nine ten eleven twelve"
+NUMBER_WORDS = _NUMBER_TEXT.split()
 COUNTS = "|".join(NUMBER_WORDS[1:])
 # In German, French, Spanish, Portuguese and Italian.
 FOREIGN_COUNTS = (
     "eine?[ns]?|zwei|drei|vier|fünf|zehn|une?|deux|trois|quatre|cinq|dix|uno|dos|tres|cuatro|cinco|"
     "diez|um|dois|três|quatro|dez|due|tre|quattro|cinque|dieci"
 )
-_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
-_TEENS = "thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
-_SPELLED = re.compile(
-    rf"(?i)\b(?:({'|'.join(_TENS.split())})(?:[\s-](one|two|three|four|five|six|seven|eight|"
-    rf"nine))?|({'|'.join(_TEENS.split())}))\b"
-)
+_TENS = "twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety"
+_TEENS = "thirteen|fourteen|fifteen|sixteen|seventeen|eighteen|nineteen"
+_UNITS = "|".join(NUMBER_WORDS[1:10])
+_SPELLED = re.compile(rf"\b(?:({_TENS})(?:[\s-]({_UNITS}))?|({_TEENS}))\b")
 
 
 # A number in words directly before another number: "five, so 72", "eleven 72".
 _BEFORE_A_NUMBER = re.compile(
-    rf"(?i)\b({COUNTS}),?\s+(?:(?:so|thus|hence|therefore|then),?\s+)?(?=-?[\d\\$])"
+    rf"\b({COUNTS}),?\s+(?:(?:so|thus|hence|therefore|then),?\s+)?(?=-?[\d\\$])"
 )
 
 
 def spelled_numbers(text: str) -> set[int]:
     """Return the numbers from 13 to 99 that a text spells out, and lower ones before a number."""
-    numbers = {NUMBER_WORDS.index(word) for word in _BEFORE_A_NUMBER.findall(text.casefold())}
-    for tens, unit, teen in _SPELLED.findall(text.casefold()):
+    text = text.casefold()
+    numbers = {NUMBER_WORDS.index(word) for word in _BEFORE_A_NUMBER.findall(text)}
+    for tens, unit, teen in _SPELLED.findall(text):
         if teen:
-            numbers.add(13 + _TEENS.split().index(teen))
+            number = 13 + _TEENS.split("|").index(teen)
         else:
-            numbers.add(
-                20 + 10 * _TENS.split().index(tens) + (NUMBER_WORDS.index(unit) if unit else 0)
-            )
+            number = 20 + 10 * _TENS.split("|").index(tens)
+        if unit:
+            number += NUMBER_WORDS.index(unit)
+        numbers.add(number)
     return numbers
 
 
@@ -61,13 +46,13 @@ _PHRASES = {
     r"\frac{1}{2}": r"(?:(?:an?|one)[ -])?half",
 }
 _IN_SYMBOLS = tuple(
-    (re.compile(rf"\s*{pattern}\s*", re.IGNORECASE), symbol) for symbol, pattern in _PHRASES.items()
+    (re.compile(rf"(negative )?(?:\s*{pattern}\s*)", re.IGNORECASE), symbol)
+    for symbol, pattern in _PHRASES.items()
 )
 _COUNTED = re.compile(
     rf"\s*(negative |minus )?({'|'.join(NUMBER_WORDS)})\b"
     r"(?: (?:real|distinct|positive|possible))?(?: (?:solutions?|roots?|values?|ways?|"
-    r"points?|numbers?|integers?))?[ .]*",
-    re.IGNORECASE,
+    r"points?|numbers?|integers?))?[ .]*"
 )
 
 
@@ -75,10 +60,12 @@ def in_symbols(text: str) -> str:
     """Return a number or a set in words as symbols: ``two solutions``, ``all real numbers``,
     ``negative one half``. Return any other text unchanged.
     """
-    sign, rest = ("-", text[9:]) if text.casefold().startswith("negative ") else ("", text)
     for pattern, symbol in _IN_SYMBOLS:
-        if pattern.fullmatch(rest):
-            return sign + symbol
-    if counted := _COUNTED.fullmatch(text):
-        return ("-" if counted[1] else "") + str(NUMBER_WORDS.index(counted[2].casefold()))
-    return text
+        if phrase := pattern.fullmatch(text):
+            return f"-{symbol}" if phrase[1] else symbol
+    # Not IGNORECASE: it takes the Turkish letters \u0130 and \u0131 for an i.
+    counted = _COUNTED.fullmatch(text.casefold())
+    if counted is None:
+        return text
+    number = NUMBER_WORDS.index(counted[2])
+    return f"-{number}" if counted[1] else str(number)

@@ -18,7 +18,7 @@ NUMBER = re.compile(
     re.ASCII,
 )
 _FRACTION = re.compile(
-    r"(?P<sign>-?)(?:\\frac\{(?P<upper>-?\d+)\}\{(?P<lower>\d+)\}|(?P<left>\d+)/(?P<right>\d+))",
+    r"(?P<sign>-?)(?P<latex>\\frac\{)?(?P<upper>-?\d+)(?(latex)\}\{|/)(?P<lower>\d+)(?(latex)\})",
     re.ASCII,
 )
 
@@ -46,15 +46,15 @@ class Value:
             return True
         if self == other:
             return True
-        gaps = [abs(self._amount - other._amount)]
+        gap = abs(self._amount - other._amount)
         if self.percent != other.percent and not (self.decimal or other.decimal):
             plain = other if self.percent else self
             if plain.number.denominator == 1:
-                gaps.append(abs(self.number - other.number))
-        if not all(gaps):
+                gap = min(gap, abs(self.number - other.number))
+        if not gap:
             return True
         # A smaller difference is left to math-verify, which rounds.
-        return False if min(gaps) * 10**precision > 10 else None
+        return False if gap * 10**precision > 10 else None
 
     @property
     def _amount(self) -> Fraction:
@@ -80,22 +80,26 @@ def rounds_to(gold: Fraction, answer: Fraction, typed: bool = True, is_end: bool
     gap = abs(gold - answer)
     if rounds_constant(gold):
         return False
-    if typed:
-        if places > 1 and gap == unit / 2:
-            return abs(answer) < abs(gold) or gold / unit % 2 == 0
-        if places > 1:
-            return unit / 100 <= gap < unit / 2
-        return is_end and places == 1 and unit / 100 <= gap <= unit / 4
-    return abs(gold) >= 10**4 * unit and gap <= (unit if abs(answer) > abs(gold) else unit / 2)
+    away_from_zero = abs(answer) > abs(gold)
+    if not typed:
+        widest = unit if away_from_zero else unit / 2
+        return abs(gold) >= 10**4 * unit and gap <= widest
+    if gap < unit / 100:
+        return False
+    if places < 2:
+        return is_end and places == 1 and gap <= unit / 4
+    if gap == unit / 2:
+        return not away_from_zero or gold / unit % 2 == 0
+    return gap < unit / 2
 
 
 def rounds_constant(gold: Fraction) -> bool:
     """Return whether a decimal is a rounding of pi or e to two places or more."""
     places = _places(gold)
-    return places > 1 and any(
-        2 * abs(gold - Fraction(constant)) <= Fraction(1, 10**places)
-        for constant in (math.pi, math.e)
-    )
+    if places < 2:
+        return False
+    gaps = [abs(gold - Fraction(constant)) for constant in (math.pi, math.e)]
+    return 2 * min(gaps) <= Fraction(1, 10**places)
 
 
 def _places(decimal: Fraction) -> int:
@@ -106,7 +110,8 @@ def _order(number: int, prime: int) -> int:
     """Return how often a prime divides a number."""
     times = 0
     while number % prime == 0:
-        number, times = number // prime, times + 1
+        number //= prime
+        times += 1
     return times
 
 
@@ -117,7 +122,8 @@ def plain_spelling(match: re.Match[str]) -> str:
     digits = match["digits"].replace(",", "").removesuffix(".").lstrip("0")
     if not digits or digits.startswith("."):
         digits = "0" + digits
-    return ("-" if match["sign"] == "-" else "") + digits + match["percent"]
+    sign = match["sign"].strip("+")
+    return sign + digits + match["percent"]
 
 
 def read_value(text: str) -> Value | None:
@@ -126,15 +132,17 @@ def read_value(text: str) -> Value | None:
         spelling = plain_spelling(match)
         percent = bool(match["percent"])
         decimal = "." in spelling
-        if (decimal and (percent or len(spelling) > _MAX_CHARS)) or len(spelling) > 4 * _MAX_CHARS:
+        if decimal and percent:
+            return None
+        if len(spelling) > (_MAX_CHARS if decimal else 4 * _MAX_CHARS):
             return None
         digits = spelling.removesuffix("%")
         # A Fraction of an integer takes a fifth of the time of a Fraction of a text.
         return Value(Fraction(digits if decimal else int(digits)), decimal, percent)
-    if len(text) > 2 * _MAX_CHARS or not (match := _FRACTION.fullmatch(text)):
+    match = _FRACTION.fullmatch(text)
+    if len(text) > 2 * _MAX_CHARS or match is None:
         return None
-    upper, lower = match["upper"] or match["left"], match["lower"] or match["right"]
-    if not int(lower) or (match["sign"] and upper.startswith("-")):
+    upper, lower = match["sign"] + match["upper"], int(match["lower"])
+    if lower == 0 or upper.startswith("--"):
         return None
-    value = Fraction(int(upper), int(lower))
-    return Value(-value if match["sign"] else value)
+    return Value(Fraction(int(upper), lower))

@@ -39,11 +39,10 @@ def scorer_of(spec: str) -> Scorer:
         parsed = json.loads(spec)
     except (ValueError, TypeError, RecursionError):
         parsed = None
-    key = (
-        next((key for key in SCORERS if key in parsed), None) if isinstance(parsed, dict) else None
+    keys = parsed if isinstance(parsed, dict) else {}
+    for key in SCORERS:
+        if key in keys:
+            return SCORERS[key]
+    raise ValueError(
+        f"scorer: a scorer must be JSON {{one of {sorted(SCORERS)}: …}}, got {spec[:80]!r}"
     )
-    if key is None:
-        raise ValueError(
-            f"scorer: a scorer must be JSON {{one of {sorted(SCORERS)}: …}}, got {spec[:80]!r}"
-        )
-    return SCORERS[key]

@@ -4,14 +4,14 @@ reference answer.
 
 from __future__ import annotations
 
+import collections
 import re
-from collections.abc import Iterable
 
 from r1_recipes.verification.conditions import Condition
-from r1_recipes.verification.gold import Gold
+from r1_recipes.verification.gold import PLUS_MINUS, Gold, squeezed
 from r1_recipes.verification.lexicon import Refusal
 from r1_recipes.verification.signs import depths, split
-from r1_recipes.verification.words import GREEK, letters
+from r1_recipes.verification.words import GREEK, UNKNOWN, Part, letters
 
 RELATION = re.compile(r"[<>]|\\(?:le|ge|ne|in|to|sim)(?![A-Za-z])|\\(?:right|left)arrow")
 
@@ -75,41 +75,44 @@ def mismatch(text: str, expression: str, gold: Gold) -> Refusal | None:
     """Return why an expression cannot equal the reference answer, whatever its value: another type,
     another base, or a task instead of its result. Return ``None`` if it can.
     """
-    target = MEMBER.sub("", gold.text or gold.raw)
-    kinds = {kind_of(expression), "(" if RELATION.search(target) else kind_of(target)} - {""}
-    if (
-        len(kinds) > 1
-        or (_MODULO.search(text) and not _MODULO.search(gold.raw))
-        or (gold.value and RELATION.search(expression))
-        or (_is_list(gold) and (RELATION.search(expression) or kind_of(expression) == "("))
-        or _BASE.findall(expression) != _BASE.findall(gold.text or gold.raw)
-        or ("matrix}" in gold.raw and _INTERVAL.search(text))
-    ):
+    if _is_other_type(text, expression, gold):
         return Refusal.DIFFERENT
     if _UNDONE.search(expression) and not _UNDONE.search(gold.raw):
         return Refusal.UNEVALUATED
     if re.search(r"[^A-Za-z\s][^\\]*\\in(?![A-Za-z])", expression) and "\\in" not in gold.raw:
         return Refusal.DIFFERENT  # x^2 \\in (1, 2)
-    if unsimplified(expression):
-        return Refusal.UNEVALUATED
-    if (
-        gold.value is not None
-        and "=" not in expression
-        and len(_OPERATOR.findall(expression.lstrip("-"))) > MAX_OPERATIONS
-    ):
-        return Refusal.UNEVALUATED
-    return None
+    operations = _OPERATOR.findall(expression.lstrip("-"))
+    is_task = gold.value is not None and "=" not in expression and len(operations) > MAX_OPERATIONS
+    return Refusal.UNEVALUATED if is_task or unsimplified(expression) else None
+
+
+def _is_other_type(text: str, expression: str, gold: Gold) -> bool:
+    """Return whether an answer has another type or another base than the reference answer."""
+    target = gold.text or gold.raw
+    bare = MEMBER.sub("", target)
+    kind, gold_kind = kind_of(expression), kind_of(bare)
+    if RELATION.search(bare):
+        gold_kind = "("
+    if kind and gold_kind and kind != gold_kind:
+        return True
+    if _MODULO.search(text) and not _MODULO.search(gold.raw):
+        return True
+    relation = RELATION.search(expression)
+    if gold.value and relation:
+        return True
+    if (relation or kind == "(") and _is_list(gold):
+        return True
+    if "matrix}" in gold.raw and _INTERVAL.search(text):
+        return True
+    return _BASE.findall(expression) != _BASE.findall(target)
 
 
 def _is_list(gold: Gold) -> bool:
     """Return whether the reference answer is a list of values. A pair and an interval are not."""
     text = gold.text or ""
-    return (
-        gold.several
-        and not gold.parts
-        and not RELATION.search(text)
-        and (len(split(text)) > 1 or text.lstrip().startswith(r"\{"))
-    )
+    if not gold.several or gold.parts or RELATION.search(text):
+        return False
+    return len(split(text)) > 1 or text.lstrip().startswith(r"\{")
 
 
 # Not an angle to convert: 20 degrees Celsius, \\sin 60^\\circ.
@@ -138,28 +141,26 @@ def is_sum(left: str) -> bool:
     return _NAME.fullmatch(left.strip()) is None
 
 
+_ADDEND = re.compile(r"[\d.\s]+|\((?:[-\d.\s+*/]|\\cdot|\\times)+\)")
+
+
 def unsimplified(expression: str) -> bool:
     """Return whether a sum has three or more terms that could be added: ``a+1+a-2+a+3+a-4``,
     ``76-(…)+13-2``.
     """
-    level = depths(expression)
-    marked = "".join(
-        "\0" if char in "+-" and not depth else char
-        for char, depth in zip(expression, level, strict=False)
-    )
-    terms = [term.strip() for term in marked.split("\0") if term.strip()]
-    numbers = [
-        term
-        for term in terms
-        if re.fullmatch(r"[\d.\s]+|\((?:[-\d.\s+*/]|\\cdot|\\times)+\)", term)
-    ]
-    return len(numbers) > 2 or any(terms.count(term) > 2 for term in terms)
+    terms = [term.strip() for term in split(expression, "+-")]
+    counts = collections.Counter(terms)
+    del counts[""]
+    numbers = [term for term in terms if _ADDEND.fullmatch(term)]
+    return len(numbers) > 2 or max(counts.values(), default=0) > 2
 
 
 def same_name(first: str, second: str) -> bool:
     """Return whether two names are equal, or one has all words of the other: "boys", "the boys"."""
-    words = set(first.split()), set(second.split())
-    return bool(words[0] and words[1]) and (words[0] <= words[1] or words[1] <= words[0])
+    words, others = set(first.split()), set(second.split())
+    if not words or not others:
+        return False
+    return words <= others or others <= words
 
 
 def same_condition(condition: Condition, gold: Condition | None, main: str) -> bool:
@@ -176,50 +177,41 @@ def as_gold_says(cleaned: str, condition: Condition | None, gold: Gold) -> str:
     r"""Return the answer with the names of functions and parameters in the reference answer. For
     example ``f(x)=x`` becomes ``f(n)=n``, and ``n\pi`` becomes ``k\pi``.
     """
-    if (
-        gold.condition
-        and condition
-        and gold.condition.letter != condition.letter
-        and gold.condition.letter not in letters(cleaned)
-    ):
+    if gold.condition and condition and gold.condition.letter not in letters(cleaned):
         cleaned = _renamed(cleaned, condition.letter, gold.condition.letter)
-    wanted, given = _FUNCTION.fullmatch(gold.text or ""), _FUNCTION.fullmatch(cleaned)
-    if (
-        wanted
-        and given
-        and wanted["name"] == given["name"]
-        and wanted["of"] != given["of"]
-        and wanted["of"] not in letters(given["value"])
-    ):
-        return (
-            f"{wanted['name']}({wanted['of']})="
-            f"{_renamed(given['value'], given['of'], wanted['of'])}"
-        )
-    left = re.match(r"\s*([A-Za-z])\s*=", gold.text or "")
-    if (
-        given
-        and left
-        and given["of"] == _argument(gold.variables - {left[1]})
-        and given["name"] in ("f", left[1])
-    ):
-        return f"{left[1]}={given['value']}"  # y = 2x + 3, as f(x)
-    if "\\binom" in (gold.text or ""):
-        cleaned = _CHOOSE.sub(
-            lambda match: r"\binom{{{}}}{{{}}}".format(
-                *[digits for digits in match.groups() if digits]
-            ),
-            cleaned,
-        )
-    return cleaned
+    target = gold.text or ""
+    given = _FUNCTION.fullmatch(cleaned)
+    function = _as_function(given, target, gold) if given else None
+    if function:
+        return function
+    return _CHOOSE.sub(_binomial, cleaned) if "\\binom" in target else cleaned
+
+
+def _as_function(given: re.Match[str], target: str, gold: Gold) -> str | None:
+    """Return an answer ``f(x) = …`` with the reference answer's letters, or ``None``."""
+    name, of, value = given.group("name", "of", "value")
+    wanted = _FUNCTION.fullmatch(target)
+    if wanted and wanted["name"] == name and wanted["of"] not in letters(value) | {of}:
+        return f"{name}({wanted['of']})={_renamed(value, of, wanted['of'])}"
+    left = re.match(r"\s*([A-Za-z])\s*=", target)
+    if left is None or name not in ("f", left[1]):
+        return None
+    is_same = of == _argument(gold.variables - {left[1]})
+    return f"{left[1]}={value}" if is_same else None  # y = 2x + 3, as f(x)
+
+
+def _binomial(match: re.Match[str]) -> str:
+    upper, lower = [digits for digits in match.groups() if digits]
+    return rf"\binom{{{upper}}}{{{lower}}}"
 
 
 def _argument(variables: frozenset[str]) -> str | None:
     """Return the letter of which the reference answer is a function: x, t or n, or its only letter.
     Other letters are constants.
     """
-    usual = [letter for letter in "xtn" if letter in variables]
-    if usual:
-        return usual[0]
+    for letter in "xtn":
+        if letter in variables:
+            return letter
     return next(iter(variables)) if len(variables) == 1 else None
 
 
@@ -227,24 +219,72 @@ def _renamed(text: str, letter: str, new: str) -> str:
     return re.sub(rf"(\\[A-Za-z]+)|{letter}", lambda match: match[1] or new, text)
 
 
-def in_alphabet(names: list[str]) -> bool:
-    """Return whether names have an order that a pair follows: x, y, z or a, b, c."""
-    return set(names) <= set("xyz") or set(names) <= set("abc")
+def in_order_of_names(named: list[Part]) -> str:
+    """Return named values as the pair that math-verify reads, in the order of x, y, z or a, b, c,
+    or else as given.
+    """
+    names = {part.label for part in named}
+    if names <= set("xyz") or names <= set("abc"):
+        named = sorted(named, key=lambda part: part.label)
+    values = [part.text for part in named]
+    return f"({', '.join(values)})"
 
 
-def in_order_of_names(named: Iterable[tuple[str, str]]) -> str:
-    """Return named values as the pair that math-verify reads, sorted by name."""
-    by_name = sorted((name.strip(), value.strip()) for name, value in named)
-    return f"({', '.join(value for _, value in by_name)})"
+def values_of_one_name(target: str, expression: str) -> tuple[str, str] | None:
+    """Return the values of ``x = 2, x = -3`` and of ``x_1 = -3, x_2 = 2`` as two lists. Return
+    ``None`` unless both texts are such lists, of the same name.
+    """
+    wanted, given = _values_of_name(target), _values_of_name(expression)
+    if wanted is None or given is None or wanted[0] != given[0]:
+        return None
+    return wanted[1], given[1]
+
+
+def _values_of_name(text: str) -> tuple[str, str] | None:
+    """Return the name in ``x_1 = -3, x_2 = 2`` and its values as a list, or ``None``."""
+    names = set()
+    values = []
+    for part in split(text):
+        sides = part.split("=")
+        if len(sides) != 2:
+            return None
+        name = re.sub(r"_\{?\d\}?\Z", "", squeezed(sides[0].strip()))
+        names.add(name)
+        values.append(sides[1].strip())
+    if len(values) < 2 or len(names) > 1:
+        return None
+    return name, ", ".join(values)
+
+
+def same_left_side(expression: str, gold: str) -> tuple[str, str] | None:
+    """Return the right sides of a reference answer ``I_{max} = …`` and of an answer with the same
+    left side or without one. Return ``None`` for anything else.
+    """
+    left, sign, right = gold.partition("=")
+    name, equals, value = expression.partition("=")
+    if not sign or not UNKNOWN.fullmatch(left) or "=" in right or "=" in value:
+        return None
+    both = gold + expression
+    if RELATION.search(both) or PLUS_MINUS.search(both):
+        return None
+    right, value = right.strip(), value.strip()
+    is_name = not is_sum(left)
+    if not equals:
+        return (right, expression) if is_name else None
+    if squeezed(name) == squeezed(left):
+        return right, value
+    is_negative = is_name and squeezed(name) == "-" + squeezed(left)
+    return (right, f"-({value})") if is_negative else None
 
 
 def kind_of(text: str) -> str:
     r"""Return ``{`` for a set, ``(`` for a tuple or an interval, and ```` for anything else.
     math-verify would compare ``\{1,2\}`` with ``(1,2)``.
     """
-    brackets = re.fullmatch(r"\s*(\\\{|[(\[]).*,.*(\\\}|[)\]])\s*", text, re.DOTALL)
-    return (
-        ""
-        if not brackets or (min(depths(text)[1:-1], default=0) < 1 and brackets[1] != r"\{")
-        else brackets[1][-1].replace("[", "(")
-    )
+    brackets = re.fullmatch(r"\s*(\\\{|[(\[]).*,.*(?:\\\}|[)\]])\s*", text, re.DOTALL)
+    if not brackets:
+        return ""
+    if brackets[1] == r"\{":
+        return "{"
+    is_one = min(depths(text)[1:-1]) > 0  # not (1, 2) + (3, 4)
+    return "(" if is_one else ""

@@ -1,76 +1,79 @@
 """Convert Unicode signs to LaTeX or to the signs of a keyboard, and find the brackets of a text."""
 
-import itertools
 import re
 import unicodedata
 
-_SIGNS = str.maketrans(
-    {
-        **dict(
-            zip(
-                "０１２３４５６７８９＋－＝，．（）％：＜＞｛｝；∶⁄",
-                "0123456789+-=,.()%:<>{};:/",
-                strict=True,
-            )
-        ),
-        **dict.fromkeys("\u2212\u2013\u2014\u2010\u2011", "-"),
-        "！": "!",
-        "⟨": r"\langle ",
-        "⟩": r"\rangle ",
-        "⌊": r"\lfloor ",
-        "⌋": r"\rfloor ",
-        "⌈": r"\lceil ",
-        "⌉": r"\rceil ",
-        **dict.fromkeys("\u00a0\u2009\u202f\u3000", " "),
-        **dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff", None),
-        **dict.fromkeys("€£¥₹₽₩", " "),
-        "÷": "/",
-        "°": r"^\circ ",
-        "×": r"\times ",
-        "·": r"\cdot ",
-        "⋅": r"\cdot ",
-        "π": r"\pi ",
-        "∞": r"\infty ",
-        "√": r"\sqrt ",
-        **dict.fromkeys("≤⩽≦", r"\le "),
-        **dict.fromkeys("≥⩾≧", r"\ge "),
-        **dict.fromkeys("∅øØ", r"\emptyset "),
-        "≠": r"\ne ",
-        "≈": r"\approx ",
-        "±": r"\pm ",
-        "∪": r"\cup ",
-        "∩": r"\cap ",
-        "∈": r"\in ",
-        "∠": r"\angle ",
-        **{
-            letter: rf"\{(name if letter.islower() else name.capitalize())} "
-            for letter in "αβγδεζηθικλμνξρστυφχψωΓΔΘΛΞΣΠΥΦΨΩ"
-            for name in [
-                unicodedata.name(letter).rpartition(" ")[2].lower().replace("lamda", "lambda")
-            ]
-        },
-        **{letter: rf"\mathbb{{{plain}}} " for letter, plain in zip("ℝℤℕℚℂ", "RZNQC", strict=True)},
-        **{letter: f"_{{{digit}}}" for digit, letter in enumerate("₀₁₂₃₄₅₆₇₈₉")},
-    }
-)
+
+def table(text: str) -> dict[str, str]:
+    """Return the entries ``key=value`` of a text."""
+    return dict(entry.split("=") for entry in text.split())
+
+
+# Each sign before an = stands for the command behind it.
+_COMMANDS = r"""
+⟨=\langle ⟩=\rangle ⌊=\lfloor ⌋=\rfloor ⌈=\lceil ⌉=\rceil °=^\circ ×=\times ·⋅=\cdot π=\pi ∞=\infty
+√=\sqrt ≤⩽≦=\le ≥⩾≧=\ge ∅øØ=\emptyset ≠=\ne ≈=\approx ±=\pm ∪=\cup ∩=\cap ∈=\in ∠=\angle
+"""
+_PLAIN_SIGNS = {
+    "\u2212\u2013\u2014\u2010\u2011": "-",
+    "\u200b\u200c\u200d\u2060\ufeff": "",
+    "€£¥₹₽₩": " ",
+    "∶": ":",
+    "⁄÷": "/",
+}
+_FULL_WIDTH = "０１２３４５６７８９＋－＝，．（）％：＜＞｛｝；！\u00a0\u2009\u202f\u3000"
+_GREEK = "αβγδεζηθικλμνξρστυφχψωΓΔΘΛΞΣΠΥΦΨΩ"
+
+
+def _plain(text: str) -> str:
+    """Return the keyboard's signs for variants of them: 2 for ², ₂ and ２."""
+    return unicodedata.normalize("NFKC", text)
+
+
+def _greek(letter: str) -> str:
+    name = unicodedata.name(letter).rpartition(" ")[2].lower().replace("lamda", "lambda")
+    return rf"\{name} " if letter.islower() else rf"\{name.capitalize()} "
+
+
+def _replacements() -> dict[int, str]:
+    """Return the signs that :func:`typed` replaces."""
+    written: dict[str, str] = {}
+    for signs, plain in _PLAIN_SIGNS.items():
+        written |= dict.fromkeys(signs, plain)
+    for signs, command in table(_COMMANDS).items():
+        written |= dict.fromkeys(signs, f"{command} ")
+    for sign in _FULL_WIDTH:
+        written[sign] = _plain(sign)
+    for letter in _GREEK:
+        written[letter] = _greek(letter)
+    for letter in "ℝℤℕℚℂ":
+        written[letter] = rf"\mathbb{{{_plain(letter)}}} "
+    for digit in "₀₁₂₃₄₅₆₇₈₉":
+        written[digit] = f"_{{{_plain(digit)}}}"
+    return str.maketrans(written)
+
+
+_SIGNS = _replacements()
 _SUPERSCRIPT = re.compile("[⁰¹²³⁴-⁹⁺⁻ⁿ]+")
 _VULGAR = re.compile("[¼-¾⅐-⅞]")
 
 
 def _vulgar(match: re.Match[str]) -> str:
-    above, _, below = unicodedata.normalize("NFKC", match[0]).partition("⁄")
-    beside = match.start() and match.string[match.start() - 1].isdigit()
-    return f" {above}/{below}" if beside else rf"\frac{{{above}}}{{{below}}}"
+    above, _, below = _plain(match[0]).partition("⁄")
+    before = match.string[match.start() - 1 : match.start()]
+    return f" {above}/{below}" if before.isdigit() else rf"\frac{{{above}}}{{{below}}}"
+
+
+def _superscript(match: re.Match[str]) -> str:
+    digits = _plain(match[0]).replace("\u2212", "-")
+    return f"^{{{digits}}}"
 
 
 def typed(text: str) -> str:
     """Return the text in the signs of a keyboard."""
     if not text.isascii():
         text = _VULGAR.sub(_vulgar, text)
-        text = _SUPERSCRIPT.sub(
-            lambda run: "^{" + unicodedata.normalize("NFKC", run[0]).replace("\u2212", "-") + "}",
-            text,
-        )
+        text = _SUPERSCRIPT.sub(_superscript, text)
     return text.translate(_SIGNS)
 
 
@@ -83,16 +86,24 @@ def with_single_spaces(text: str) -> str:
 
 def depths(text: str) -> list[int]:
     """Return the bracket depth before each character, and at the end."""
-    return list(
-        itertools.accumulate(((char in "([{") - (char in ")]}") for char in text), initial=0)
-    )
+    depth = 0
+    found = [depth]
+    for char in text:
+        if char in "([{":
+            depth += 1
+        elif char in ")]}":
+            depth -= 1
+        found.append(depth)
+    return found
 
 
-def split(text: str) -> list[str]:
-    """Split at the commas outside brackets."""
-    commas = [
-        index
-        for index, (char, depth) in enumerate(zip(text, depths(text), strict=False))
-        if char == "," and depth == 0
-    ]
-    return [text[start + 1 : end] for start, end in itertools.pairwise([-1, *commas, len(text)])]
+def split(text: str, signs: str = ",") -> list[str]:
+    """Split at these signs outside brackets."""
+    parts = []
+    start = 0
+    for index, depth in enumerate(depths(text)[:-1]):
+        if depth == 0 and text[index] in signs:
+            parts.append(text[start:index])
+            start = index + 1
+    parts.append(text[start:])
+    return parts

@@ -8,25 +8,19 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from r1_recipes.verification.number_words import NUMBER_WORDS
-from r1_recipes.verification.signs import typed, with_single_spaces
+from r1_recipes.verification.signs import table, typed, with_single_spaces
 from r1_recipes.verification.units import STYLE, STYLED_UNIT, TIMES
 
 LOCALES = ("en", "de")  # how numbers are written: 1,250.5 or 1.250,5
-_MAGNITUDES = {
-    "hundred": 2,
-    "thousand": 3,
-    "lakh": 5,
-    "million": 6,
-    "crore": 7,
-    "billion": 9,
-    "trillion": 12,
-}
+_MAGNITUDES = table(
+    "hundred=2 thousand=3 lakh=5 million=6 crore=7 billion=9 trillion=12 "
+    "百=2 千=3 万=4 萬=4 亿=8 億=8"
+)
 # 千 before a unit means kilo.
 _MAGNITUDE = (
-    r"(?i)(?<=\d)\s*((?:hundred|thousand|lakh|million|crore|billion|trillion)\b(?!\s*[a-z]+ths?\b)|"
-    r"(?:[百千](?![米克瓦赫卡焦帕伏安牛升分字])|[万亿萬億])(?!\d))"
+    r"(?<=\d)\s*((?ai:hundred|thousand|lakh|million|crore|billion|trillion)"
+    r"\b(?!\s*(?i:[a-z]+ths?)\b)|(?:[百千](?![米克瓦赫卡焦帕伏安牛升分字])|[万亿萬億])(?!\d))"
 )
-_MAGNITUDES |= {"百": 2, "千": 3, "万": 4, "萬": 4, "亿": 8, "億": 8}
 BASES = {word: base for base, word in enumerate(NUMBER_WORDS) if base > 1} | {"sixteen": 16}
 _FUNCTIONS = "arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|sqrt|log|ln|exp|pi|infty"
 
@@ -39,9 +33,8 @@ def _in_radians(match: re.Match[str]) -> str:
     """Return degrees inside a sine or another trigonometric function as radians. The parser would
     drop the degree sign.
     """
-    trigonometric = re.search(
-        r"\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])", match.string[: match.start()]
-    )
+    before = match.string[: match.start()]
+    trigonometric = re.search(r"\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])", before)
     return rf"\frac{{{match[1]}\pi}}{{180}}" if trigonometric else match[0]
 
 
@@ -53,7 +46,8 @@ def _ratio(match: re.Match[str]) -> str:
     # Reduce the ratio to lowest terms as a tuple: math-verify would divide the parts.
     parts = [int(part) for part in match[0].split(":")]
     divisor = math.gcd(*parts) or 1
-    return f"({', '.join(str(part // divisor) for part in parts)})"
+    reduced = [str(part // divisor) for part in parts]
+    return f"({', '.join(reduced)})"
 
 
 _CASES = (
@@ -65,7 +59,8 @@ _BASE_WORDS = "|".join(BASES)
 
 def _listed(match: re.Match[str]) -> str:
     """Return the rows of a system of equations, separated by commas."""
-    return ", ".join(row.strip(" ,") for row in (match[1] or match[2]).split("\\\\") if row.strip())
+    rows = (match[1] or match[2]).split("\\\\")
+    return ", ".join(row.strip(" ,") for row in rows if row.strip())
 
 
 def _mixed(match: re.Match[str]) -> str:
@@ -73,19 +68,22 @@ def _mixed(match: re.Match[str]) -> str:
     return rf"\frac{{{whole * below + above}}}{{{below}}}"
 
 
+_FORMULA_AFTER = re.compile(r"\s*(?:[A-Za-z(^_]|\\(?:frac|sqrt|sin|cos|tan|theta|mathrm\s*\{\w\}))")
+_LETTER = re.compile(r"(?<![\\A-Za-z{])[A-Za-z](?![A-Za-z}])")
+
+
 def _unit(match: re.Match[str]) -> str:
     r"""Return a space instead of a styled unit, or the text itself in a formula. In ``\frac{1}{2}
     \mathrm{m} v^2`` the styled letter is a variable.
     """
-    before, after = match.string[: match.start()], match.string[match.end() :]
     if re.search(r"\\(?:boldsymbol|bm|underline|mathit|mathbf)", match[0]):
         return match[0]  # a letter in these is a variable
-    formula = re.match(
-        r"\s*(?:[A-Za-z(^_]|\\(?:frac|sqrt|sin|cos|tan|theta|mathrm\s*\{\w\}))", after
-    ) or re.search(r"(?<![\\A-Za-z{])[A-Za-z](?![A-Za-z}])", before)
-    return (
-        match[0] if formula and re.fullmatch(rf"\s*{STYLE}\s*\{{\s*\w+\s*\}}\s*", match[0]) else " "
-    )
+    if not re.fullmatch(rf"\s*{STYLE}\s*\{{\s*\w+\s*\}}\s*", match[0]):
+        return " "
+    before, after = match.string[: match.start()], match.string[match.end() :]
+    if _FORMULA_AFTER.match(after) or _LETTER.search(before):
+        return match[0]
+    return " "
 
 
 def _base(match: re.Match[str]) -> str:
@@ -94,9 +92,10 @@ def _base(match: re.Match[str]) -> str:
 
 
 def _recurring(match: re.Match[str]) -> str:
-    whole, fixed, recurring = match.groups()
+    whole, fixed, recurring = match.groups("0")
     nines = 10 ** len(recurring) - 1
-    value = Fraction(int((whole or "0") + fixed) * nines + int(recurring), 10 ** len(fixed) * nines)
+    above = int(f"0{whole}{fixed}") * nines + int(recurring)
+    value = Fraction(above, 10 ** len(fixed) * nines)
     return rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
 
 
@@ -107,17 +106,15 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
         ("bold", r"(?<![\w)}*])\*\*(?![\s*])([^*]+?)\*\*(?!\*)", r" \1 "),
         ("empty box", r"\\(?:h|v)?phantom\s*\{[^{}]*\}", ""),
         ("braces of a set", r"(?<![\w\\}^])\{([^{}\\]*,[^{}\\]*)\}", r"\\{\1\\}"),
-        (
-            "braces",
-            r"\\(?:l|r)brace(?![A-Za-z])",
-            lambda match: r"\{" if match[0][1] == "l" else r"\}",
-        ),
+        ("left brace", r"\\lbrace(?![A-Za-z])", r"\\{"),
+        ("right brace", r"\\rbrace(?![A-Za-z])", r"\\}"),
         (
             "angle brackets",
             r"\\langle(?![A-Za-z])([^()]*?,[^()]*?)\\rangle(?![A-Za-z])",
             r"(\1)",
         ),  # without a comma, angle brackets are a mean
-        ("a sign that is escaped", r"\\(\*)|\\colon(?![A-Za-z])", lambda match: match[1] or ":"),
+        ("a star that is escaped", r"\\\*", "*"),
+        ("colon", r"\\colon(?![A-Za-z])", ":"),
         ("rows of cases", _CASES, _listed),
         (
             "a styled argument",
@@ -149,9 +146,10 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
         ("new row", r"\\cr(?![A-Za-z])", r"\\\\"),
         (
             "brackets turned outwards",
-            r"\A\s*\]([^\[\]]*,[^\[\]]*)([\[\]])\s*\Z",
-            lambda match: f"({match[1]}{')' if match[2] == '[' else ']'}",
+            r"\A\s*\]([^\[\]]*,[^\[\]]*)\[\s*\Z",
+            r"(\1)",
         ),
+        ("first bracket turned outwards", r"\A\s*\]([^\[\]]*,[^\[\]]*\])\s*\Z", r"(\1"),
         ("last bracket turned outwards", r"\A\s*\[([^\[\]]*,[^\[\]]*)\[\s*\Z", r"[\1)"),
         (
             "turned row",
@@ -178,16 +176,10 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
             r"(?<![<>=!])([<>!])=(?!=)",
             lambda match: {"<": r"\le ", ">": r"\ge ", "!": r"\ne "}[match[1]],
         ),
-        (
-            "or equal, the wrong way round",
-            r"(?<=[\w)}])\s*=([<>])\s*(?=[-\d\w\\])",
-            lambda match: r"\le " if match[1] == "<" else r"\ge ",
-        ),
-        (
-            "less or greater",
-            r"\\([lg])t(?![A-Za-z])",
-            lambda match: "<" if match[1] == "l" else ">",
-        ),
+        ("equal or less", r"(?<=[\w)}])\s*=<\s*(?=[-\d\w\\])", r"\\le "),
+        ("equal or greater", r"(?<=[\w)}])\s*=>\s*(?=[-\d\w\\])", r"\\ge "),
+        ("less", r"\\lt(?![A-Za-z])", "<"),
+        ("greater", r"\\gt(?![A-Za-z])", ">"),
         ("blackboard letter", r"\\mathbb\s*([A-Z])", r"\\mathbb{\1}"),
         (
             "degrees in words",
@@ -254,16 +246,11 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
             r"(?<=\d)[eE]([-+]?\d{2,3})(?![\w.])|(?<=\.\d)[eE]([-+]?\d)(?![\w.])",
             _exponent,
         ),
-        (
-            "constant of a program",
-            r"(?i)\bmath\.(e|pi)\b",
-            lambda match: "e" if match[1] in "eE" else r"\pi ",
-        ),
-        (
-            "index in a command",
-            r"_\s*\{\s*\\(max|min|odot|oplus)\s*\}",
-            lambda match: f"_{{{match[1].replace('odot', 'sn').replace('oplus', 'ea')}}}",
-        ),
+        ("e of a program", r"(?i)\bmath\.e\b", "e"),
+        ("pi of a program", r"(?i)\bmath\.pi\b", r"\\pi "),
+        ("index in a command", r"_\s*\{\s*\\(max|min)\s*\}", r"_{\1}"),
+        ("index of the sun", r"_\s*\{\s*\\odot\s*\}", "_{sn}"),
+        ("index of the earth", r"_\s*\{\s*\\oplus\s*\}", "_{ea}"),
         ("infinity in letters", r"(?<![\\A-Za-z])inf(?:inity)?(?=\s*[,)\]])", r"\\infty "),
         ("function without a backslash", rf"(?<![\\A-Za-z])({_FUNCTIONS})(?![A-Za-z])", r"\\\1 "),
         # LaTeX reads \sqrt13 as the root of 1, and 2^10 as 2^1 0.
@@ -297,7 +284,7 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
             "words in brackets after a number",
             r"(?<=\d)(?:\s+\(\s*([^\W\d_]{2,}(?:[ -][^\W\d_]+)*)|\s*\(([^\x00-\x7f]+))\s*\)"
             r"(?!\s*[\^_!'])",
-            lambda match: f" {match[1] or match[2]} ",
+            r" \1\2 ",
         ),  # "9 (apples)"
         (
             "per cent in words",

@@ -430,6 +430,15 @@ def test_verdicts(cases, verdict):
     assert [case for case, found in zip(cases, verdicts, strict=True) if found is not verdict] == []
 
 
+@pytest.mark.parametrize("letter", ["\u0130", "\u0131"])
+@pytest.mark.parametrize("text", ["six", "six 5", "5 april", "5 million", "5 kilometers"])
+def test_turkish_letters_are_no_i(text, letter):
+    """IGNORECASE takes both for an i, and a table of words then has no such key."""
+    strange = text.replace("i", letter)
+    assert judge(["7"], [strange])[0].right is False
+    assert judge([strange], [strange])[0].right in (True, None)
+
+
 def test_one_text_is_not_taken_for_a_list_of_its_characters():
     for golds, answers, named in (
         ("72", "72", "golds"),
