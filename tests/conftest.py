@@ -69,7 +69,6 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     return at
 
 
-# What starts processes, trains or resolves installs: left out of `make check`.
 # Files that make check leaves out: they train, start processes, or take more than ten seconds.
 _SLOW_NAMES = """
 adapters after_training benchmarks distill faults failures fuzz generate golden guides imports

@@ -72,7 +72,7 @@ def test_names_that_benchmarks_and_tests_import_are_there() -> None:
     assert missing == []
 
 
-@pytest.mark.e2e
+@pytest.mark.nightly
 def test_the_gpu_benchmark_runs_without_a_gpu_and_says_so(tmp_path: Path) -> None:
     done = gpu("--tiny", "--output", str(tmp_path / "out"), "--", "--seed", "7")
     assert done.returncode == 0, done.stderr[-4000:]
@@ -100,7 +100,7 @@ def test_the_gpu_benchmark_runs_without_a_gpu_and_says_so(tmp_path: Path) -> Non
         assert f"| {name} | 4 | 0.0 % | 0.0 % | 0.0 % | 0.0 % |" in done.stdout
 
 
-@pytest.mark.e2e
+@pytest.mark.nightly
 def test_the_gpu_benchmark_keeps_what_it_measured_when_the_rest_fails(
     tmp_path: Path, tiny_model: Path, sums: Path
 ) -> None:
@@ -153,7 +153,7 @@ def test_the_gpu_benchmark_keeps_what_it_measured_when_the_rest_fails(
     assert other.returncode == 2 and "holds runs with other settings" in other.stderr
 
 
-@pytest.mark.e2e
+@pytest.mark.nightly
 def test_the_gpu_benchmark_goes_on_after_commands_that_are_too_short(
     tmp_path: Path, tiny_model: Path, sums: Path
 ) -> None:
@@ -206,7 +206,7 @@ def test_numbers_need_no_parser_and_get_its_verdict() -> None:
     assert found["rows"] == 200 and 100 < found["settled"] == found["equal"]
 
 
-@pytest.mark.e2e
+@pytest.mark.nightly
 def test_selecting_more_traces_takes_no_more_memory() -> None:
     words = ["--small", "4000", "--large", "20000", "--tokens", "2000"]
     command = [sys.executable, str(REPOSITORY / "benchmarks" / "selection.py"), *words]
@@ -221,7 +221,7 @@ def test_selecting_more_traces_takes_no_more_memory() -> None:
     assert rows[1][2] < rows[0][2] + 40
 
 
-@pytest.mark.e2e
+@pytest.mark.nightly
 def test_the_layers_cost_counts_the_same_steps_for_both(tiny_model: Path) -> None:
     """The layer tries a reward of one's own before it loads the model, which is neither a step nor
     the first one's end.
@@ -326,7 +326,7 @@ def test_the_pictures_of_the_page_are_made_anew(tmp_path: Path) -> None:
     assert sorted(path.stem for path in tmp_path.glob("*.png")) == ["curve", "page", "turns"]
 
 
-@pytest.mark.e2e
+@pytest.mark.nightly
 def test_the_flagship_on_a_cpu_goes_on_from_what_is_done(
     tmp_path: Path, tiny_model: Path, sums: Path
 ) -> None:
@@ -382,7 +382,7 @@ def test_the_flagship_on_a_cpu_goes_on_from_what_is_done(
     assert again.stdout == done.stdout and not again.stderr
 
 
-@pytest.mark.e2e
+@pytest.mark.nightly
 def test_peers_train_on_the_same_rows(tmp_path: Path, tiny_model: Path) -> None:
     words = [
         "--model",
@@ -449,7 +449,7 @@ def test_peers_train_on_the_same_rows(tmp_path: Path, tiny_model: Path) -> None:
     assert again.stderr == "" and again.stdout == done.stdout.split("\n\npage: ")[0] + "\n"
 
 
-@pytest.mark.e2e
+@pytest.mark.nightly
 def test_sdpo_trains_beside_grpo(tmp_path: Path, tiny_model: Path) -> None:
     words = ["--steps", "1", "--problems", "2", "--seeds", "1", "--output", str(tmp_path)]
     command = [sys.executable, str(REPOSITORY / "benchmarks" / "sdpo.py"), *words]

@@ -114,7 +114,13 @@ def one_process(folder: Path, tiny_model: Path, sums: Path) -> Path:
     return folder / "one"
 
 
-@pytest.mark.parametrize("config", ["zero2", "zero2_offload", "zero3", "zero3_offload"])
+# The optimizer in host memory is compiled first, which takes minutes.
+OFFLOADED = [
+    pytest.param(config, marks=pytest.mark.nightly) for config in ("zero2_offload", "zero3_offload")
+]
+
+
+@pytest.mark.parametrize("config", ["zero2", "zero3", *OFFLOADED])
 def test_sft_is_the_run_of_one_process_with_the_same_batch(
     launch: Callable[..., Path], one_process: Path, config: str
 ) -> None:

@@ -211,6 +211,7 @@ def other_golds_pairs(share):
                 yield {"gold": gold, "answer": row["answer"]}
 
 
+@pytest.mark.nightly
 def test_what_scores_scores_in_math_verify_or_by_a_convention():
     from math_verify import parse, verify
 
