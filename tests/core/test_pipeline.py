@@ -351,7 +351,9 @@ def test_a_grpo_stage_that_preflight_advises_against_is_not_begun(
         ({"judge": None}, "judge: missing"),
         ({"compare": [["raw", "lest"]]}, "unknown stage with a model 'lest'. Did you mean 'last'"),
         ({"compare": [["raw", "data"]]}, "unknown stage with a model 'data'"),
+        ({"problems": 0}, "problems and num_samples: must be 1 or more, got 0 and"),
         ({"preflight": {"groups": 4}}, "preflight: seconds: missing"),
+        ({"preflight": {"groups": 4, "seconds": 10**400}}, "seconds: must be a number, got 1000"),
         (
             {"preflight": {"group": 4, "seconds": 9}},
             "preflight: unknown key 'group'. Did you mean 'groups'",

@@ -3,9 +3,9 @@
 Annotations and :func:`limited` say which values are allowed.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, field, fields, is_dataclass
+from sys import float_info
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -16,7 +16,8 @@ T = TypeVar("T")
 _VALUE_CHECKS: dict[type, tuple[str, Callable[[Any], bool]]] = {
     bool: ("true or false", lambda value: isinstance(value, bool)),
     int: ("a whole number", lambda value: type(value) is int),
-    float: ("a number", lambda value: type(value) in (int, float) and math.isfinite(value)),
+    # Not infinite, not NaN, and no whole number that a float cannot hold.
+    float: ("a number", lambda value: type(value) in (int, float) and abs(value) <= float_info.max),
     str: ("some text", lambda value: isinstance(value, str)),
     dict: ("a mapping", lambda value: isinstance(value, dict)),
     tuple: ("a list", lambda value: isinstance(value, list | tuple)),
@@ -54,7 +55,7 @@ def from_mapping(cls: type[T], mapping: Any, where: str) -> T:
     }
     try:
         return cls(**values)
-    except ValueError as error:
+    except (ValueError, RecipeError) as error:
         raise RecipeError(f"{where}: {error}") from None
 
 
