@@ -2,6 +2,7 @@
 
 import runpy
 import sys
+from collections.abc import Sequence
 
 import r1_recipes
 from r1_recipes.common import console, extras
@@ -66,7 +67,7 @@ def main() -> None:
             )
 
 
-def run_extra(name: str) -> None:
+def run_extra(name: str, argv: Sequence[str] | None = None) -> None:
     """Run the command of an extra, for ``python -m r1_recipes.NAME``."""
     with console.reported_errors():
         command = extras.installed()["command"].get(name)
@@ -75,7 +76,7 @@ def run_extra(name: str) -> None:
                 f"{name}: needs the extra {name!r}, which is not installed. Fix: install all of "
                 "r1-recipes"
             )
-    extras.load(f"{command[0]}.__main__").main()
+    extras.load(f"{command[0]}.__main__").main(argv)
 
 
 def _usage() -> str:

@@ -1,6 +1,13 @@
 """Run the extra ``init``: ``python -m r1_recipes.init``."""
 
+from collections.abc import Sequence
+
 from r1_recipes.__main__ import run_extra
 
+
+def main(argv: Sequence[str] | None = None) -> None:
+    run_extra("init", argv)
+
+
 if __name__ == "__main__":
-    run_extra("init")
+    main()

@@ -252,7 +252,7 @@ def test_a_pipeline_trains_generates_judges_and_remembers(tiny, tmp_path, in_pro
     assert [module for module, _ in in_process] == [f"r1_recipes.{name}" for name in modules]
     (_, before), (_, trained) = in_process[-2:]
     # Preflight sees the very recipe that is then trained, overrides and all.
-    assert before == [*trained, "--groups", "4", "--seconds", "60", "--brief"]
+    assert before == [*trained, "--groups=4", "--seconds=60", "--brief"]
     assert not (tmp_path / "out").exists()  # --output_dir moves every stage
     assert [len(outcomes[name].scores.greedy) for name in ("raw", "first", "last")] == [3, 3, 3]
     assert outcomes["data"].yielded["completions"] == {"generated": 16, "kept": 16}

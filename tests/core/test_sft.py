@@ -78,7 +78,7 @@ def built(monkeypatch: pytest.MonkeyPatch) -> Build:
         monkeypatch.setattr(
             run.weights,
             "save",
-            lambda run, trainer, system_prompt: caught.append((trainer, trainer.processing_class)),
+            lambda run, trainer: caught.append((trainer, trainer.processing_class)),
         )
         sft.main([path])
         return caught[0]

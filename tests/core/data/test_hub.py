@@ -14,7 +14,7 @@ from r1_recipes.data import MAPPERS, SkipRow, get_mapper
 from tests.support.needs import by_mapper
 
 # A set whose columns fit more than one mapper, and which the recipe therefore names one for.
-BY_NAME = {("summary", "mlabonne/smoltldr")}
+BY_NAME = {("summary", "mlabonne/smoltldr"), ("reverse_text", "PrimeIntellect/Reverse-Text-RL")}
 # The published sets of each family, as (id, configuration); a configuration that ends in / is a
 # folder.
 HUB: dict[str, list[tuple[str, str | None]]] = {
@@ -95,11 +95,14 @@ def test_the_documented_columns_are_the_hub_s(name, dataset, config):
 @pytest.mark.parametrize("name", by_mapper(HUB))
 def test_the_check_itself(name):
     """On the invented rows it passes, and on rows with a renamed column it does not."""
-    auto = name != "summary"
+    auto = name not in ("summary", "reverse_text")
     check_schema(name, iter(MAPPERS[name].examples[:1] * 3), auto=auto)
-    needed = {"conversations": "messages", "summary": "prompt", "dapo": "prompt"}.get(
-        name
-    ) or MAPPERS[name].columns[0]
+    needed = {
+        "conversations": "messages",
+        "summary": "prompt",
+        "dapo": "prompt",
+        "reverse_text": "prompt",
+    }.get(name) or MAPPERS[name].columns[0]
     renamed = [
         {
             (f"{key}_v2" if key == needed else key): value

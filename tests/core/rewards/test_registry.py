@@ -193,6 +193,7 @@ def test_what_is_true_of_a_reward_is_said_by_its_class() -> None:
                 "exact_match",
             ),
             "summary_facts",
+            "text_similarity",
         },
         "shape": {
             "code_format",

@@ -190,7 +190,7 @@ def test_the_loss_is_on_the_completion_alone(
     monkeypatch.setattr(
         run.weights,
         "save",
-        lambda run, trainer, system_prompt: caught.append((trainer, trainer.processing_class)),
+        lambda run, trainer: caught.append((trainer, trainer.processing_class)),
     )
     sft.main([write_recipe("sft", prefill=prefill, per_device_train_batch_size=8)])
     ((trainer, tokenizer),) = caught

@@ -21,6 +21,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from r1_recipes.common import processes
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import transcript
 from r1_recipes.extras.report import __main__, page, read
@@ -356,12 +357,16 @@ def test_refresh_costs_no_run(
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_the_main_process_refreshes_the_page_with_every_save(tmp_path: Path) -> None:
+def test_the_main_process_refreshes_the_page_with_every_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = write_run(tmp_path / "run")
     records = callbacks.Records(folder)
-    records.on_save(None, SimpleNamespace(is_world_process_zero=False), None)
+    monkeypatch.setattr(processes, "is_main_process", lambda: False)
+    records.on_save(None, None, None)
     assert not (folder / "report.html").exists()
-    records.on_save(None, SimpleNamespace(is_world_process_zero=True), None)
+    monkeypatch.setattr(processes, "is_main_process", lambda: True)
+    records.on_save(None, None, None)
     assert (folder / "report.html").is_file()
 
 
