@@ -147,7 +147,7 @@ def _token_ids(
     if tokenizer is None:
         return [[*map(ord, text)] or [0] for text in texts]
     end = [tokenizer.pad_token_id]  # An empty completion has one token, which ends it.
-    ids = [tokenizer(text, add_special_tokens=False)["input_ids"] or end for text in texts]
+    ids = [tokenizer(text, add_special_tokens=False)["input_ids"] or [*end] for text in texts]
     if tokens is None:
         return ids
     # The text lacks special tokens, but rewards for length must count them.

@@ -204,7 +204,7 @@ class AnswerMatchReward(MathReward, AnswerReward):
             late = verdicts[row] == Verdict(None, Refusal.HURRIED) and not rule
             scores.append(float(rule != "") if comparable and not late else None)
             matched_by.append(rule)
-            if answer and comparable and not rule:
+            if self.match_judge and answer and comparable and not rule:
                 question = last_user_text(prompts[row]) if prompts else ""
                 slots[row] = {"question": question, "solution": text, "answer": answer}
         if self.match_judge:

@@ -220,9 +220,7 @@ def _verdict(reply: bool | Lost, refusal: Refusal | None = None) -> Verdict:
         return Verdict(None, Refusal.HURRIED)
     if reply is Lost.SLOW:
         return Verdict(False, refusal or Refusal.SLOW)
-    if reply:
-        return Verdict(True)
-    return Verdict(False, refusal or Refusal.DIFFERENT)
+    return Verdict(reply, None if reply else refusal or Refusal.DIFFERENT)
 
 
 @contextlib.contextmanager

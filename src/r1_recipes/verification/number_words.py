@@ -46,7 +46,7 @@ _PHRASES = {
     r"\frac{1}{2}": r"(?:(?:an?|one)[ -])?half",
 }
 _IN_SYMBOLS = tuple(
-    (re.compile(rf"(negative )?(?:\s*{pattern}\s*)", re.IGNORECASE), symbol)
+    (re.compile(rf"\s*(?:{pattern})\s*", re.IGNORECASE), symbol)
     for symbol, pattern in _PHRASES.items()
 )
 _COUNTED = re.compile(
@@ -60,10 +60,11 @@ def in_symbols(text: str) -> str:
     """Return a number or a set in words as symbols: ``two solutions``, ``all real numbers``,
     ``negative one half``. Return any other text unchanged.
     """
-    for pattern, symbol in _IN_SYMBOLS:
-        if phrase := pattern.fullmatch(text):
-            return f"-{symbol}" if phrase[1] else symbol
     # Not IGNORECASE: it takes the Turkish letters \u0130 and \u0131 for an i.
+    is_negative = text.casefold().startswith("negative ")
+    for pattern, symbol in _IN_SYMBOLS:
+        if pattern.fullmatch(text[len("negative ") :] if is_negative else text):
+            return f"-{symbol}" if is_negative else symbol
     counted = _COUNTED.fullmatch(text.casefold())
     if counted is None:
         return text

@@ -120,7 +120,7 @@ class Pool:
         golds = [task[1] for task in tasks]
         lost = {}
         spent: dict[object, float] = defaultdict(float)  # seconds lost per reference answer
-        share = budget / 2 / len(set(golds))
+        share = budget / 2 / max(1, len(set(golds)))
 
         def quick(index: int) -> float:
             if spent[golds[index]] < share and sum(spent.values()) < budget / 2:

@@ -292,7 +292,7 @@ def _circled(cleaned: str, gold: Gold) -> Answer | None:
     if circled is None or not re.fullmatch("[①-⑳]+", gold.plain) or refusals(circled[1] or ""):
         return None
     named = re.findall("[①-⑳]", circled[2])
-    if list(gold.plain) == sorted(gold.plain):  # an order counts: 将步骤排列 ②③①
+    if list(gold.plain) == sorted(gold.plain):  # an order counts only in 将步骤排列 ②③①
         named = sorted(set(named))
     return Answer(verdict=named == list(gold.plain))
 

@@ -430,6 +430,11 @@ def test_verdicts(cases, verdict):
     assert [case for case, found in zip(cases, verdicts, strict=True) if found is not verdict] == []
 
 
+def test_a_sign_in_words_has_no_turkish_letter():
+    assert judge(["-1/2"], ["negat\u0131ve half"])[0].right is False
+    assert judge(["-1/2"], ["Negative half"])[0].right is True
+
+
 @pytest.mark.parametrize("letter", ["\u0130", "\u0131"])
 @pytest.mark.parametrize("text", ["six", "six 5", "5 april", "5 million", "5 kilometers"])
 def test_turkish_letters_are_no_i(text, letter):
