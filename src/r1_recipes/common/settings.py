@@ -55,7 +55,7 @@ def from_mapping(cls: type[T], mapping: Any, where: str) -> T:
     }
     try:
         return cls(**values)
-    except (ValueError, RecipeError) as error:
+    except ValueError as error:
         raise RecipeError(f"{where}: {error}") from None
 
 

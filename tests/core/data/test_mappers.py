@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
@@ -308,6 +309,18 @@ def test_arithmetic_works_out_the_configured_share_of_rows(share):
 
 
 # reasoning_gym's rows; any text with another; any text
+def test_only_fields_that_end_in_column_name_columns():
+    @dataclass(frozen=True)
+    class Own(Mapper):
+        columns = ("problem", "answer")
+        problem_columns: str = ""
+        answer_columns: tuple[str, ...] = ()
+
+    own = Own(problem_columns="p1", answer_columns=("a", "b"))
+    assert own.missing(["problem", "answer"]) == []
+    assert own({"problem": "3 + 4?", "answer": "7"}) == {"question": "3 + 4?", "solution": "7"}
+
+
 BY_NAME_ONLY = {"arithmetic", "summary", "reverse_text"}
 
 

@@ -98,10 +98,9 @@ class Mapper:
         """Return the column that this mapper reads, for each column name in ``examples``."""
         names = {}
         for field in dataclasses.fields(self):
-            example, ending, _ = field.name.rpartition("_column")
-            column = getattr(self, field.name)
-            if ending and column:
-                names[str(field.default or example)] = column
+            if field.name.endswith("_column") and getattr(self, field.name):
+                example = field.default or field.name.removesuffix("_column")
+                names[str(example)] = getattr(self, field.name)
         return names
 
     def __call__(self, row: dict[str, Any]) -> MappedRow:

@@ -268,8 +268,10 @@ def read_conversation(
     """
     if messages[0]["role"] == "system":
         system, messages = messages[0]["content"], messages[1:]
-    while messages and messages[-1]["role"] != "assistant":
-        messages = messages[:-1]
+    end = len(messages)
+    while end and messages[end - 1]["role"] != "assistant":
+        end -= 1
+    messages = messages[:end]
     if not messages:
         raise SkipRow("no assistant message")
     if any("tool_calls" in message for message in messages):
