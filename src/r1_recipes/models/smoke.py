@@ -145,7 +145,7 @@ def _examples(args: RecipeArguments, method: str, part: Settings) -> Any:
     source = str(part.get("id") or args.dataset_name)
     if source.startswith("environment:"):
         few = {"size": 4, "seed": 0}
-        task_config = {**(args.task_config or {}), "train": few, "test": few}
+        task_config = {**(args.task_config or {}), "train": few, "test": dict(few)}
         return load_rows(source, "train", task_config=task_config)
     if is_local(source):
         split = part.get("split") or args.dataset_train_split

@@ -104,12 +104,13 @@ def check_links(output_dir: Path) -> None:
     allowed too, such as ``best`` or W&B's ``latest-run``: it leads nowhere else, and a finished
     training must not fail because of it.
     """
+    whole = output_dir.resolve()
     for parent, folders, files in os.walk(output_dir):
         for name in (*folders, *files):
             path = Path(parent, name)
-            allowed = path.parent == output_dir and name.startswith("checkpoint-")
-            allowed = allowed or path.resolve().is_relative_to(output_dir.resolve())
-            if not (path.is_dir() and allowed):
+            is_checkpoint = path.parent == output_dir and name.startswith("checkpoint-")
+            # A link that leads to itself is no folder, and cannot be resolved.
+            if not path.is_dir() or not (is_checkpoint or path.resolve().is_relative_to(whole)):
                 refuse_link(path)
 
 

@@ -109,11 +109,11 @@ def _content(path: Path) -> str:
     if path.is_file():
         return files.sampled_digest(path)
     inside = []
-    for file in sorted(path.rglob("*")):
+    for file in path.rglob("*"):
         hidden = any(part.startswith(".") for part in file.relative_to(path).parts)
-        if file.is_file() and not hidden:
+        if not hidden and file.is_file():  # what a hidden link leads to may be forbidden
             inside.append(file)
-    return _digest_of_all(files.sampled_digest, path, inside)
+    return _digest_of_all(files.sampled_digest, path, sorted(inside))
 
 
 def _digest_of_all(checksum: Callable[[Path], str], folder: Path, paths: Sequence[Path]) -> str:

@@ -175,10 +175,10 @@ class RecipeGRPOTrainer(GRPOTrainer):
 
     def _compute_loss(self, model, inputs: Rows) -> torch.Tensor:
         loss = super()._compute_loss(model, inputs)
-        # TRL compares only to correct, and spends a pass on it. The first micro-batch of a rollout
-        # is the policy that the engine has.
+        # The first micro-batch of a rollout is the policy that the engine has.
         if self.model.training and not self._compared_with_engine:
             self._compared_with_engine = True
+            # TRL compares only to correct, and spends a pass on it.
             corrects = self.vllm_importance_sampling_correction
             if "sampling_per_token_logps" in inputs and not corrects:
                 self._log_engine_gap(inputs)
@@ -201,10 +201,11 @@ class RecipeGRPOTrainer(GRPOTrainer):
 
     def _log_completion_extra(self, column: str, values: Sequence[Any]) -> None:
         # TRL would append a second reward's values for the same column as further rows.
-        held = self._pending_extra_logs.get(column) or values  # of an earlier reward
-        self._pending_extra_logs[column] = [
-            new if old is None or old == "" else old for old, new in zip(held, values, strict=True)
-        ]
+        held = self._pending_extra_logs.get(column)
+        if held:
+            pairs = zip(held, values, strict=True)
+            values = [new if old is None or old == "" else old for old, new in pairs]
+        self._pending_extra_logs[column] = list(values)  # a reward may hand over a generator
 
     def evaluate(self, *args, **kwargs) -> dict[str, float]:
         """Evaluate with the recipe's own sampling; completions go to ``eval_completions/``, those

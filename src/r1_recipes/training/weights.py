@@ -97,7 +97,9 @@ def prepare(recipe: Recipe, trainer: Trainer) -> None:
     if recipe.training.use_cpu and recipe.training.bf16 and not recipe.model.use_peft:
         _spare_casts(trainer.model)
     # Checkpoints get this card too.
-    trainer.create_model_card = partial(_write_card, recipe, trainer, trainer.create_model_card)
+    trainer.create_model_card = partial(
+        _write_card, recipe, trainer, trainer.create_model_card, _question(recipe)
+    )
 
 
 def freeze_parameters(model: PreTrainedModel, patterns: Sequence[str] | None) -> None:
@@ -238,7 +240,12 @@ def _question(recipe: Recipe) -> str:
 
 
 def _write_card(
-    recipe: Recipe, trainer: Trainer, write: Callable, *arguments: Any, **options: Any
+    recipe: Recipe,
+    trainer: Trainer,
+    write: Callable,
+    question: str,
+    *arguments: Any,
+    **options: Any,
 ) -> None:
     """Write TRL's card with None replaced, and let its quick start ask as in training.
 
@@ -256,8 +263,8 @@ def _write_card(
     text = card.read_text(encoding="utf-8")
     text = text.replace("[None](https://huggingface.co/None)", base)
     text = text.replace('model="None"', f'model="{output_dir}"')
-    question = f"question = {_question(recipe)!r}"
-    text = re.sub(r"(?m)^question = .*$", lambda line: question, text, count=1)
+    asked = f"question = {question!r}"
+    text = re.sub(r"(?m)^question = .*$", lambda line: asked, text, count=1)
     heading, notes = "## Training procedure\n", []
     _, added = unwrap(trainer.processing_class.chat_template)
     if added.system_prompt:

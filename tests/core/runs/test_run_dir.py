@@ -166,6 +166,13 @@ def test_a_link_that_came_during_training_is_neither_written_nor_pushed(
         weights.save(run, None)
 
 
+def test_a_link_to_itself_is_refused_like_any_other(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "loop").symlink_to("loop")
+    with pytest.raises(RecipeError, match="loop: is a link to"):
+        run_dir.check_links(tmp_path / "run")
+
+
 def test_the_run_folder_itself_and_its_checkpoints_may_be_links(
     write_recipe: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -114,6 +114,19 @@ def test_calls_of_any_shape_can_be_logged(tmp_path, monkeypatch):
     assert table["turns"].tolist()[1:3] == ["[call f]\nn=1", "[call f]\nn='one'"]
 
 
+def test_a_reward_may_log_what_can_be_read_once_or_cannot_be_compared():
+    """TRL takes whatever its list can be extended by."""
+    trainer = RecipeGRPOTrainer.__new__(RecipeGRPOTrainer)
+    trainer._pending_extra_logs = defaultdict(list)
+    trainer._log_completion_extra("steps", (count for count in range(3)))
+    trainer._log_completion_extra("vector", [torch.zeros(2)] * 3)
+    trainer._log_completion_extra("said", ["", None, "no"])
+    trainer._log_completion_extra("said", map(str, range(3)))  # a second reward fills the gaps
+    logged = trainer._pending_extra_logs
+    assert logged["steps"] == [0, 1, 2] and len(logged["vector"]) == 3
+    assert logged["said"] == ["0", "1", "no"]
+
+
 def test_a_run_without_scores_stops(monkeypatch):
     """A game's or a judge's server that is down: TRL logs nothing of such batches, and would go on
     all night.
