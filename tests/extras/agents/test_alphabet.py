@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from r1_recipes.common.errors import RecipeError
 from r1_recipes.extras.agents.guard import Limits, ToolError
 from r1_recipes.extras.agents.registry import ENVIRONMENTS, build_environments
 
@@ -56,7 +57,6 @@ def test_case_and_spaces_around_a_name_do_not_count():
         [RIGHT["first"][0][::-1], *RIGHT["first"][1:]],
         [[name.removesuffix(" // new name!") for name in names] for names in RIGHT["first"]],
         [[], [], []],
-        ["Abel Zorn, Cora Dunn", *RIGHT["first"][1:]],  # a text instead of a list
     ],
 )
 def test_whatever_is_not_right_scores_less_than_1(lists):
@@ -68,7 +68,9 @@ def test_a_missing_list_counts_as_nothing_and_the_power_is_taken_last():
     assert play(RIGHT["first"][:2], power=4)[1] == pytest.approx((2 / 3) ** 4)
 
 
-@pytest.mark.parametrize("names", [None, 7])
+@pytest.mark.parametrize(
+    "names", [None, 7, "Abel Zorn\nCora Dunn", '["Abel Zorn", "Cora Dunn"]', {}]
+)
 def test_what_is_no_list_is_an_error_that_the_model_reads_and_may_mend(names):
     make = build_environments("alphabet_sort", {}, Limits())[None]
     game = make()
@@ -96,3 +98,19 @@ def test_rows_have_the_lengths_of_task_config_and_one_right_order():
         assert all(name in row["question"] for name in row["added"][0])
         assert row["by"] in row["question"]
     assert draw(Random(5)) == draw(Random(5)) != draw(Random(6))
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [{"min_turns": 0}, {"max_turns": 2}, {"max_names": 0}, {"max_turns": 16, "max_names": 10}],
+)
+def test_bounds_that_cannot_be_drawn_are_refused_for_every_seed(keys):
+    for seed in range(5):
+        with pytest.raises(ValueError, match="min_turns"):
+            ENVIRONMENTS["alphabet_sort"].draw(Random(seed), **keys)
+
+
+def test_a_power_that_pays_for_worse_lists_is_refused():
+    for power in (0, -4):
+        with pytest.raises(RecipeError, match="alphabet_sort_power"):
+            play([], power=power)

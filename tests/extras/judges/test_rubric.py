@@ -171,3 +171,8 @@ def test_rubrics_of_a_dataset_reach_the_reward() -> None:
     args = GRPORecipeArguments(dataset_name="rows", reward_funcs=["rubric"], **keys)
     dataset, _ = load_dataset(args, get_response_format("boxed"), "grpo", rows=rows)
     assert [read_rubric(row["rubric"]) for row in dataset] == [RUBRIC] * 2
+
+
+def test_all_criteria_met_score_exactly_1_whatever_their_weights_round_to():
+    rubric = tuple((f"Criterion {number}.", 0.1) for number in range(10))
+    assert read_verdicts("\n".join(f"{number}: yes" for number in range(1, 11)), rubric) == 1.0

@@ -26,6 +26,10 @@ class AlphabetSort:
 
     alphabet_sort_power: int = 4
 
+    def __post_init__(self) -> None:
+        if self.alphabet_sort_power < 1:  # 0 would give an empty episode the full reward
+            raise ValueError("alphabet_sort_power: must be at least 1")
+
     @classmethod
     def draw(
         cls, rng: Random, min_turns: int = 3, max_turns: int = 5, max_names: int = 5
@@ -35,8 +39,13 @@ class AlphabetSort:
         Each list adds 1 to ``max_names`` names, which are invented. The arguments are keys of
         ``task_config``.
         """
-        counts = [rng.randint(1, max_names) for _ in range(rng.randint(min_turns, max_turns))]
         every = [beginning + ending for beginning in _BEGINNINGS for ending in _ENDINGS]
+        if not (1 <= min_turns <= max_turns and 1 <= max_names <= len(every) // max_turns):
+            raise ValueError(
+                f"min_turns and max_turns must be ordered numbers of at least 1, and max_turns x "
+                f"max_names at most {len(every)}"
+            )
+        counts = [rng.randint(1, max_names) for _ in range(rng.randint(min_turns, max_turns))]
         # No first name and no last name twice, so that there is one right order.
         names = zip(rng.sample(every, sum(counts)), rng.sample(every, sum(counts)), strict=True)
         added = [[f"{first} {last}" for first, last in _take(names, count)] for count in counts]
@@ -58,6 +67,8 @@ class AlphabetSort:
         Args:
             names: The names in order, one per entry.
         """
+        if not isinstance(names, list):  # a text would be read letter by letter, and lose the turn
+            raise TypeError("names must be a list of names")
         turn = len(self._scores)
         if turn == len(self._added):
             return "All lists are in."

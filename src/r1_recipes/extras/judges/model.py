@@ -257,12 +257,14 @@ class _Classifier:
 
     def check_shows_reasoning(self, fmt: ResponseFormat) -> None:
         """Raise if the chat template removes the reasoning of a finished message, as many do."""
+        if not fmt.reasoning_tags:
+            return
         conversation = [
             {"role": "user", "content": "question"},
             {"role": "assistant", "content": fmt.render("first-part", "second-part")},
         ]
         text = self.tokenizer.apply_chat_template(conversation, tokenize=False)
-        if fmt.reasoning_tags and "first-part" not in text:
+        if "first-part" not in text:
             raise RecipeError(
                 f"reward_models: the chat template of {self.name!r} removes the reasoning of a "
                 f"message. Fix: another chat template in a local copy of the model, or scope: "

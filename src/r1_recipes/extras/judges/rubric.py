@@ -55,11 +55,12 @@ def read_verdicts(reply: str, rubric: Rubric) -> float | None:
     verdicts = [line for line in lines if line][-len(rubric) :]
     if len(verdicts) < len(rubric):
         return None
-    met = 0.0
+    met = []
     for number, line in enumerate(verdicts, start=1):
         verdict = _VERDICT.fullmatch(line)
         if not verdict or int(verdict[1]) != number:
             return None
         if verdict[2].lower() == "yes":
-            met += rubric[number - 1][1]
-    return min(1.0, max(0.0, met / _best(rubric)))
+            met.append(rubric[number - 1][1])
+    # sum, as for the best: adding one by one rounds otherwise from Python 3.12 on.
+    return min(1.0, max(0.0, sum(met) / _best(rubric)))

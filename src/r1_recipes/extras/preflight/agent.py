@@ -76,6 +76,7 @@ def check(
         first_rows = {name: names.index(name) for name in dict.fromkeys(names)}
     made: list[Completion] = []
     for name, row in first_rows.items():
+        made.clear()
         scripted = _ScriptedBackend()
         backend = agents.EpisodeBackend(scripted, tools, environments, rows, 1, 100)
         request = Request(row, rows[row]["prompt"])

@@ -3,6 +3,7 @@
 import hashlib
 from typing import Any
 
+from r1_recipes.common.errors import RecipeError
 from r1_recipes.data.mapped_row import MappedRow
 from r1_recipes.data.mappers.base import Mapper, SkipRow, register_mapper, required_text
 from r1_recipes.extras.reverse_text.reward import MAX_CHARS
@@ -26,6 +27,16 @@ class ReverseText(Mapper):
     max_chars: int = MAX_CHARS
     right_share: float = 1.0
     needs = ("prompt",)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.max_chars <= MAX_CHARS:
+            raise RecipeError(
+                f"mapper_config: max_chars: must be from 1 to {MAX_CHARS}, got {self.max_chars!r}"
+            )
+        if not 0 <= self.right_share <= 1:
+            raise RecipeError(
+                f"mapper_config: right_share: must be from 0 to 1, got {self.right_share!r}"
+            )
 
     def __call__(self, row: dict[str, Any]) -> MappedRow:
         text = required_text(row, self.text_column)
