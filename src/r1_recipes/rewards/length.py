@@ -110,3 +110,23 @@ class SoftOverlongPunishmentReward(Reward):
 
         punish = get_soft_overlong_punishment(self.max_completion_len, self.soft_punish_cache)
         return punish(completion_ids)
+
+
+@register_reward("target_length")
+class TargetLengthReward(Reward):
+    """Return how far a completion is from ``target_length`` tokens, as a negative share of it.
+
+    Range: at most 0.0, for exactly so many tokens; -1.0 for an empty completion and for one of
+    twice as many. Source: ``calculate_length_reward`` of smolcluster (commit a63a7e2).
+    """
+
+    judges = "style"
+
+    target_length: int = 64
+
+    def __post_init__(self) -> None:
+        self.require(self.target_length > 0, "target_length", "a number of tokens above 0")
+
+    def __call__(self, completions: Column, completion_ids: Column = (), **columns: Any) -> Values:
+        target = self.target_length
+        return [-abs(len(ids) - target) / target for ids in completion_ids]

@@ -33,6 +33,7 @@ MODELS = {
     "Qwen/Qwen3-4B": (4022, 36, 8, 128, 40960),
     "Qwen/Qwen3-4B-Instruct-2507": (4022, 36, 8, 128, 262144),
     "Qwen/Qwen3-8B": (8191, 36, 8, 128, 40960),
+    "Qwen/Qwen3.5-0.8B": (873, 24, 2, 256, 262144),
     "HuggingFaceTB/SmolLM3-3B": (3075, 36, 4, 128, 65536),
     "HuggingFaceTB/SmolLM2-1.7B": (1711, 24, 32, 64, 8192),
     "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B": (1777, 28, 2, 128, 131072),

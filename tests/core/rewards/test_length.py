@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 
 from r1_recipes.prompts import FORMATS
 from r1_recipes.rewards import length
-from r1_recipes.rewards.length import CosineReward, LengthReward, SoftOverlongPunishmentReward
+from r1_recipes.rewards.length import (
+    CosineReward,
+    LengthReward,
+    SoftOverlongPunishmentReward,
+    TargetLengthReward,
+)
 from r1_recipes.verification import Verdict
 
 FMT = FORMATS["think_answer"]
@@ -197,3 +202,21 @@ def test_pickles(cls):
     reward = cls(FMT)
     assert pickle.loads(pickle.dumps(reward)) == reward
     assert reward.__name__ == cls.name
+
+
+@pytest.mark.parametrize(("tokens", "expected"), [(64, 0.0), (0, -1.0), (128, -1.0), (32, -0.5)])
+def test_target_length(tokens, expected):
+    assert TargetLengthReward(FMT)(completions=["x"], completion_ids=ids(tokens)) == [expected]
+
+
+def test_target_length_has_its_best_value_at_the_target_and_falls_on_both_sides():
+    reward = TargetLengthReward(FMT, target_length=10)
+    values = [reward(completions=["x"], completion_ids=ids(tokens))[0] for tokens in range(40)]
+    assert max(values) == values[10] == 0.0
+    assert values[:11] == sorted(values[:11]) and values[10:] == sorted(values[10:], reverse=True)
+
+
+@pytest.mark.parametrize("target", [0, -5])
+def test_target_length_refuses_a_target_that_makes_no_sense(target):
+    with pytest.raises(ValueError, match="target_length"):
+        TargetLengthReward(FMT, target_length=target)

@@ -209,6 +209,7 @@ def test_what_is_true_of_a_reward_is_said_by_its_class() -> None:
             "reasoning_steps",
             "repetition_penalty",
             "soft_overlong_punishment",
+            "target_length",
         },
         "": {"cosine", "integer_answer", "length", "summary_compression"},
     }

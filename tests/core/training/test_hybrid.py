@@ -1,0 +1,55 @@
+"""A model with linear attention, in the shape of Qwen3.5: padding, training, evaluation."""
+
+import json
+
+import pytest
+
+pytest.importorskip("trl")
+
+from r1_recipes import evaluate, grpo
+from tests.support.hybrid import build_hybrid
+from tests.support.padded import trained
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def hybrid(tmp_path_factory):
+    return build_hybrid(tmp_path_factory.mktemp("hybrid") / "model")
+
+
+def test_a_state_that_runs_over_the_row_takes_nothing_from_padding(hybrid, tmp_path):
+    """Its layers add up a state from left to right, so masks alone must keep padding out of it."""
+    theirs, whole = trained(hybrid, tmp_path / "theirs", False)
+    ours, cut = trained(hybrid, tmp_path / "ours", True)
+    gaps = {name: float((theirs[name] - ours[name]).abs().max()) for name in theirs}
+    assert max(gaps.values()) < 1e-6
+    assert sum(cut) < 0.75 * sum(whole)
+
+
+def test_a_recipe_trains_and_evaluates_it(hybrid, sums, tmp_path):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(f"""
+model_name_or_path: {hybrid}
+dataset_name: {sums}
+mapper: gsm8k
+response_format: boxed
+reward_funcs: [accuracy, target_length]
+target_length: 4
+num_generations: 4
+max_completion_length: 8
+per_device_train_batch_size: 8
+max_steps: 2
+learning_rate: 1.0e-3
+unfrozen_parameters: [language_model]
+use_cpu: true
+bf16: false
+report_to: none
+output_dir: {tmp_path}/out
+""")
+    grpo.main([str(recipe)])
+    lines = (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines if "reward" in line][:2] == [1, 2]
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["architectures"] == ["Qwen3_5ForConditionalGeneration"]
+    evaluate.main([str(recipe), "--model", str(tmp_path / "out"), "--dataset_test_split", "train"])
