@@ -10,6 +10,7 @@ PLUGIN = {
     "environment": {
         "alphabet_sort": "r1_recipes.extras.agents.alphabet:AlphabetSort",
         "guess_number": "r1_recipes.extras.agents.guess:GuessNumber",
+        "wordle": "r1_recipes.extras.agents.wordle:Wordle",
     },
     "mapper": {
         "environment": "r1_recipes.extras.agents.mapper:EnvironmentRow",
