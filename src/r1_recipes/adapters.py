@@ -11,6 +11,7 @@ from pathlib import Path
 
 from r1_recipes.common import console
 from r1_recipes.common.errors import RecipeError, first_line
+from r1_recipes.models.weights import auto_class, copy_processor
 from r1_recipes.runs.run_dir import check_links
 
 
@@ -29,7 +30,7 @@ def merge(run: Path) -> Path:
     """
     import torch
     from peft import PeftConfig, PeftModel
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoConfig, AutoTokenizer
 
     check_links(run)
     base_model = None
@@ -39,11 +40,9 @@ def merge(run: Path) -> Path:
         config = PeftConfig.from_pretrained(run)
         base_model = config.base_model_name_or_path
         revision = config.revision or "main"
-        dtype = (
-            AutoConfig.from_pretrained(base_model, revision=revision, **options).dtype
-            or torch.float32
-        )
-        model = AutoModelForCausalLM.from_pretrained(
+        base_config = AutoConfig.from_pretrained(base_model, revision=revision, **options)
+        dtype = base_config.dtype or torch.float32
+        model = auto_class(base_config).from_pretrained(
             base_model, revision=revision, dtype=torch.float32, **options
         )
         adapted = PeftModel.from_pretrained(model, run)
@@ -69,6 +68,7 @@ def merge(run: Path) -> Path:
         part = Path(scratch) / folder.name
         merged.save_pretrained(part)
         AutoTokenizer.from_pretrained(run, **options).save_pretrained(part)
+        copy_processor(base_config, base_model, revision, part)
         if (run / "generation_config.json").is_file():
             shutil.copy(run / "generation_config.json", part)
         shutil.rmtree(folder, ignore_errors=True)

@@ -4,6 +4,8 @@ tower that text never reaches.
 
 from pathlib import Path
 
+PROCESSOR = '{"image_processor_type": "Qwen2VLImageProcessor"}'
+
 
 def build_hybrid(folder: Path) -> Path:
     """Save a random Qwen3.5 of four layers with a byte-level tokenizer and ChatML."""
@@ -59,4 +61,6 @@ def build_hybrid(folder: Path) -> Path:
     )
     Qwen3_5ForConditionalGeneration(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    # what the real checkpoint has for its pictures
+    (folder / "preprocessor_config.json").write_text(PROCESSOR, encoding="utf-8")
     return folder

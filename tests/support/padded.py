@@ -10,6 +10,7 @@ from pathlib import Path
 
 import datasets
 import torch
+from transformers import AutoTokenizer
 from trl import GRPOConfig
 
 from r1_recipes.recipe.types import GRPORecipeArguments
@@ -66,6 +67,8 @@ def trained(model, folder, trims, trainer=Cut, **keys):
         args=config,
         reward_funcs=[rewards],
         train_dataset=datasets.Dataset.from_list(rows),
+        # as a recipe does: a model that also reads pictures would bring its processor
+        processing_class=AutoTokenizer.from_pretrained(model, padding_side="left"),
     )
     sizes = []
     loss = run._compute_loss

@@ -7,6 +7,7 @@ from typing import Any
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.models.tokenizer import from_pretrained
+from r1_recipes.models.weights import auto_class
 from r1_recipes.recipe.engine import Shortage, engine_problem, longest_sequence
 from r1_recipes.recipe.types import Recipe, namespace_value
 
@@ -39,18 +40,15 @@ def cache_of(config: Any) -> int:
 def empty_model(recipe: Recipe) -> tuple[Any, Any]:
     """Return the model's configuration, and the model without weights."""
     import torch
-    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
     from transformers.modeling_utils import set_zero3_state
 
     config = from_pretrained("AutoConfig", recipe)
-    pictures = (config.architectures or [""])[0].endswith("ForConditionalGeneration")
-    auto_class = AutoModelForImageTextToText if pictures else AutoModelForCausalLM
     dtype = config.dtype
     if recipe.model.dtype not in (None, "auto"):
         dtype = getattr(torch, recipe.model.dtype)
     # Without this state, ZeRO-3 would allocate and distribute the weights.
     with set_zero3_state(), torch.device("meta"):
-        return config, auto_class.from_config(
+        return config, auto_class(config).from_config(
             config, dtype=dtype, trust_remote_code=recipe.training.trust_remote_code
         )
 

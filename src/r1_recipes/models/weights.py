@@ -1,10 +1,18 @@
 """Find a model's weights: on a hub, in a folder, or in an extra."""
 
 import os
+import shutil
 from pathlib import Path
+from typing import Any
 
 from r1_recipes.common import extras
 from r1_recipes.common.errors import RecipeError, first_line, install_hint, nearest, unknown_name
+
+_PROCESSOR_FILES = (
+    "processor_config.json",
+    "preprocessor_config.json",
+    "video_preprocessor_config.json",
+)
 
 
 def model_path(
@@ -44,6 +52,34 @@ def model_path(
         raise RecipeError(
             f"{key}: {name!r} cannot be loaded from ModelScope: {first_line(error)} Fix: {fix}"
         ) from error
+
+
+def auto_class(config: Any) -> Any:
+    """Return the auto class that keeps all of a checkpoint, also its vision tower."""
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText  # heavy
+
+    pictures = (config.architectures or [""])[0].endswith("ForConditionalGeneration")
+    return AutoModelForImageTextToText if pictures else AutoModelForCausalLM
+
+
+def copy_processor(config: Any, name: str, revision: str | None, folder: Path) -> None:
+    """Copy the processor's files of a model that reads pictures, unless the folder has them.
+
+    A run on text saves only the tokenizer, and vLLM does not load such a model without the rest.
+    """
+    from transformers.utils import cached_file  # heavy
+
+    for file in _PROCESSOR_FILES if hasattr(config, "vision_config") else ():
+        found = cached_file(
+            name,
+            file,
+            revision=revision,
+            _raise_exceptions_for_gated_repo=False,
+            _raise_exceptions_for_missing_entries=False,
+            _raise_exceptions_for_connection_errors=False,
+        )
+        if found and not (folder / file).exists():
+            shutil.copy(found, folder)
 
 
 def _check_local(name: str, key: str) -> None:

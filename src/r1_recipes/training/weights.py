@@ -20,6 +20,7 @@ from r1_recipes.common.files import write_whole
 from r1_recipes.common.masking import masked
 from r1_recipes.data import MAPPERS
 from r1_recipes.models.smoke import is_temporary
+from r1_recipes.models.weights import copy_processor
 from r1_recipes.prompts.served_template import set_served_template, unwrap
 from r1_recipes.recipe import Recipe
 from r1_recipes.recipe.types import namespace_value
@@ -211,9 +212,13 @@ def save(run: Run, trainer: Trainer) -> None:
     trainer.model.config.use_cache = True
     set_served_template(trainer.processing_class, run.opening)
     generation_config = getattr(trainer.model, "generation_config", None)
-    if trainer.is_world_process_zero() and generation_config is not None:
-        # An adapter's folder would lack it, and so the token that ends a turn.
-        generation_config.save_pretrained(output_dir)
+    if trainer.is_world_process_zero():
+        model = run.recipe.model
+        name = str(model.model_name_or_path)
+        copy_processor(trainer.model.config, name, model.model_revision, output_dir)
+        if generation_config is not None:
+            # An adapter's folder would lack it, and so the token that ends a turn.
+            generation_config.save_pretrained(output_dir)
     if run.recipe.training.push_to_hub:
         trainer.push_to_hub(**card)  # it saves first
     else:

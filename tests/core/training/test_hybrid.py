@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("trl")
 
-from r1_recipes import evaluate, grpo
-from tests.support.hybrid import build_hybrid
+from r1_recipes import adapters, evaluate, grpo
+from tests.support.hybrid import PROCESSOR, build_hybrid
 from tests.support.padded import trained
 
 pytestmark = pytest.mark.slow
@@ -27,9 +27,10 @@ def test_a_state_that_runs_over_the_row_takes_nothing_from_padding(hybrid, tmp_p
     assert sum(cut) < 0.75 * sum(whole)
 
 
-def test_a_recipe_trains_and_evaluates_it(hybrid, sums, tmp_path):
-    recipe = tmp_path / "recipe.yaml"
-    recipe.write_text(f"""
+@pytest.fixture
+def recipe(hybrid, sums, tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(f"""
 model_name_or_path: {hybrid}
 dataset_name: {sums}
 mapper: gsm8k
@@ -41,15 +42,29 @@ max_completion_length: 8
 per_device_train_batch_size: 8
 max_steps: 2
 learning_rate: 1.0e-3
-unfrozen_parameters: [language_model]
 use_cpu: true
 bf16: false
 report_to: none
 output_dir: {tmp_path}/out
 """)
-    grpo.main([str(recipe)])
-    lines = (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["step"] for line in lines if "reward" in line][:2] == [1, 2]
-    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    return path
+
+
+def test_a_recipe_trains_and_evaluates_it_and_keeps_what_a_server_needs(recipe, tmp_path):
+    out = tmp_path / "out"
+    grpo.main([str(recipe), "--unfrozen_parameters", "language_model"])
+    lines = (out / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(lines[0])["rewards/target_length/mean"] == -1.0  # 8 tokens, twice the target
+    config = json.loads((out / "config.json").read_text())
     assert config["architectures"] == ["Qwen3_5ForConditionalGeneration"]
-    evaluate.main([str(recipe), "--model", str(tmp_path / "out"), "--dataset_test_split", "train"])
+    assert (out / "preprocessor_config.json").read_text() == PROCESSOR
+    evaluate.main([str(recipe), "--model", str(out), "--dataset_test_split", "train"])
+
+
+def test_adapters_are_merged_into_the_whole_model(recipe, tmp_path):
+    out = tmp_path / "out"
+    grpo.main([str(recipe), "--use_peft", "true", "--lora_target_modules", "all-linear"])
+    merged = adapters.merge(out)
+    config = json.loads((merged / "config.json").read_text())
+    assert config["architectures"] == ["Qwen3_5ForConditionalGeneration"]
+    assert (merged / "preprocessor_config.json").read_text() == PROCESSOR
