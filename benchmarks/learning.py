@@ -114,8 +114,13 @@ def ratio_interval(ours: dict[str, Any], theirs: dict[str, Any]) -> tuple[float,
     count, rng = len(ours["verdicts"][0]), Random(1)
     draws = [range(count), *(rng.choices(range(count), k=count) for _ in range(SAMPLES))]
     times = [(until_half(ours, draw), until_half(theirs, draw)) for draw in draws]
-    # Neither arrives: nothing can be said of that sample, and it widens the interval both ways.
-    found = [mine / other if mine < math.inf or other < math.inf else None for mine, other in times]
+    found = []
+    for mine, other in times:
+        if mine == other:  # the cold start is there already, or neither arrives
+            found.append(1.0 if mine == 0 else None)
+        else:
+            found.append(mine / other)
+    # Where neither arrives nothing can be said, and it widens the interval both ways.
     known = sorted(value for value in found[1:] if value is not None)
     lost = len(found) - 1 - len(known)
     low, high = [0.0] * lost + known, known + [math.inf] * lost

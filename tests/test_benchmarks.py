@@ -479,6 +479,8 @@ def test_the_time_until_half_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
     assert learning.ratio_interval({**slow, "seconds": [0, 50, 100]}, slow) == (0.5, 0.5, 0.5)
     assert learning.ratio_interval(never, slow) == (float("inf"),) * 3
     assert learning.ratio_interval(never, never)[1:] == (0.0, float("inf"))
+    there = {**slow, "verdicts": [[1.0] * len(verdicts) for verdicts in slow["verdicts"]]}
+    assert learning.ratio_interval(there, there) == (1.0, 1.0, 1.0)
 
 
 def test_pieces_come_back_whole_and_name_what_is_damaged(tmp_path: Path) -> None:
