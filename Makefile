@@ -4,6 +4,7 @@
 #   make agent                                   a model learns to call its calculator, on two CPU cores
 #   make check                                   lint, types and the fast tests, for whoever changes a line: two minutes
 #   make test | make lint | make format
+#   make test-processes                          whole training runs: kills, two processes, real weights
 #   make menu                                    writes the tables of recipes/README.md and README.zh.md from the recipes' headers
 #   make test-nightly                            what takes minutes and seldom fails, for the night job
 #   make docs                                    the documentation site, in outputs/site; an environment of its own
@@ -41,7 +42,7 @@ NO_BASE = test -n "$(BASE)" || { echo "make: Python 3.11 to 3.14 is needed (look
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
-.PHONY: help install named demo r1-mini agent check test test-vllm test-elsewhere test-nightly lint format menu api notebook grpo sft generate vllm-server distill bench docs clean
+.PHONY: help install named demo r1-mini agent check test test-processes test-vllm test-elsewhere test-nightly lint format menu api notebook grpo sft generate vllm-server distill bench docs clean
 # Two pips at once would break one environment.
 .NOTPARALLEL:
 
@@ -93,8 +94,11 @@ $(VENV)/.installed-deepspeed: $(VENV)/.extra-dev constraints.txt
 	@touch $@
 
 # Two files of tests at a time: a file's tests share what they set up.
-test: install $(VENV)/.installed-deepspeed
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not nightly" $(ARGS)
+test: install
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not e2e and not nightly" $(ARGS)
+
+test-processes: install $(VENV)/.installed-deepspeed
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "e2e and not nightly" $(ARGS)
 
 test-nightly: install $(VENV)/.installed-deepspeed
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m nightly $(ARGS)
@@ -145,7 +149,7 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# What a change of one line needs; make test is the whole.
+# What a change of one line needs; make test and make test-processes are the whole.
 check: lint
 	$(BIN)/python -m pytest -q -n 2 -m "not slow and not e2e and not nightly" $(ARGS)
 

@@ -23,14 +23,14 @@ from tests.conftest import REPOSITORY, log_lines, metrics, weights
 from tests.core.training.test_faults import assert_same_run
 from tests.support.two_processes import settings, training
 
-# Where make test puts it.
+# Where make test-processes puts it.
 _FOLDER = Path(sys.prefix) / "deepspeed"
 _HEADERS = Path(sysconfig.get_path("include")) / "Python.h"
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.skipif(
         not (_FOLDER.is_dir() or importlib.util.find_spec("deepspeed")),
-        reason="DeepSpeed: make test installs it",
+        reason="DeepSpeed: make test-processes installs it",
     ),
     pytest.mark.skipif(
         not (shutil.which("g++") and _HEADERS.is_file()),

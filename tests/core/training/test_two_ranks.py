@@ -24,7 +24,7 @@ import yaml
 from tests.conftest import REPOSITORY, log_lines, metrics
 from tests.support.two_processes import settings, training
 
-_DEEPSPEED = Path(sys.prefix) / "deepspeed"  # where make test puts it
+_DEEPSPEED = Path(sys.prefix) / "deepspeed"  # where make test-processes puts it
 _HAS_DEEPSPEED = (_DEEPSPEED.is_dir() or importlib.util.find_spec("deepspeed")) and (
     shutil.which("g++") and (Path(sysconfig.get_path("include")) / "Python.h").is_file()
 )
@@ -132,7 +132,8 @@ def launch(
 
 RAM_EFFICIENT = ("--fsdp_cpu_ram_efficient_loading", "true")
 NEEDS_DEEPSPEED = pytest.mark.skipif(
-    not _HAS_DEEPSPEED, reason="DeepSpeed: make test installs it, and g++ compiles parts of it"
+    not _HAS_DEEPSPEED,
+    reason="DeepSpeed: make test-processes installs it, and g++ compiles parts of it",
 )
 
 
