@@ -15,6 +15,7 @@ import pytest
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.data import get_mapper, load_rows
 from r1_recipes.rewards import get_reward_funcs
+from tests.support.environments import TASKSET
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto_elsewhere.md"
 (SUMS,) = re.findall(r"```python sums.py\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
@@ -109,6 +110,34 @@ def test_what_is_refused(install: Callable[[str, str], None], kind: str, needed:
     install("other_sums", OTHERS)
     with pytest.raises(RecipeError, match=f"dataset_name: verifiers:other-sums: .*{needed}"):
         load_rows("verifiers:other-sums", "train", task_config={"kind": kind})
+
+
+def test_a_taskset(install: Callable[[str, str], None], caplog: pytest.LogCaptureFixture) -> None:
+    install("sum_tasks", TASKSET)
+    rows = load_rows("verifiers:sum-tasks", "train[:2]", task_config={"largest": 4})["verifiers"]
+    mapped = get_mapper("auto", ["verifiers"])({"verifiers": rows[1]})
+    assert (mapped["question"], mapped["solution"]) == ("1 + 1?", "2")
+    assert score(rows[1], "2", "3", "a long answer") == [1.5, 0.5, None]
+    assert "division by zero" in caplog.text
+    with pytest.raises(RecipeError, match="smallest Extra inputs are not permitted"):
+        load_rows("verifiers:sum-tasks", "train", task_config={"smallest": 3})
+
+
+@pytest.mark.parametrize(
+    ("line", "needed"),
+    [
+        ("    NEEDS_CONTAINER = True", "a container"),
+        ("    async def setup(self, trace, runtime): ...", "setup"),
+        ("    @vf.reward\n    async def tests(self, trace, runtime): ...", "a runtime for tests"),
+    ],
+)
+def test_a_taskset_that_is_refused(
+    install: Callable[[str, str], None], line: str, needed: str
+) -> None:
+    head = "class SumTask(vf.Task[SumData]):"
+    install("sum_tasks", TASKSET.replace(head, f"{head}\n{line}"))
+    with pytest.raises(RecipeError, match=f"verifiers:sum-tasks: .*: {needed}"):
+        load_rows("verifiers:sum-tasks", "train", task_config={"largest": 9})
 
 
 def test_nothing_imports_torch() -> None:

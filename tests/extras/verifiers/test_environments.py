@@ -24,6 +24,7 @@ from r1_recipes.recipe import load_recipe
 from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.rewards.call import guarded, warn_once
 from tests.conftest import REPOSITORY, metrics
+from tests.support.environments import TASKSET
 
 PAGE = REPOSITORY / "docs" / "howto_elsewhere.md"
 HEAD = """
@@ -234,10 +235,10 @@ def test_an_environment_that_cannot_be_made(define, config, problem):
 
 
 def test_a_missing_package_is_named(install, monkeypatch):
-    with pytest.raises(RecipeError, match=r"no_such_env.*Fix: install verifiers below"):
+    with pytest.raises(RecipeError, match=r"no_such_env.*Fix: install verifiers"):
         load_rows("verifiers:owner/no-such-env", "train")
     monkeypatch.setitem(sys.modules, "verifiers", None)
-    with pytest.raises(RecipeError, match=r"verifiers:sums fails: .*Fix: install verifiers below"):
+    with pytest.raises(RecipeError, match=r"verifiers:sums fails: .*Fix: install verifiers"):
         load_rows("verifiers:sums", "train")
 
 
@@ -268,6 +269,62 @@ def test_a_row_cannot_name_what_is_imported(install):
     with pytest.raises(RecipeError, match="a row names the environment 'evil'"):
         score(spec, "x")
     assert "evil" not in sys.modules
+
+
+def test_a_taskset_of_v1(install):
+    install("sum_tasks", TASKSET)
+    rows = load_rows("verifiers:sum-tasks", "train[:2]", task_config={"largest": 4})["verifiers"]
+    assert len(rows) == 2
+    mapped = get_mapper("auto", ["verifiers"])({"verifiers": rows[1]})
+    assert (mapped["question"], mapped["solution"]) == ("1 + 1?", "2")
+    assert mapped["messages"][0] == {"role": "system", "content": "Write the sum alone."}
+    assert score(rows[1], "2", "3") == [1.5, 0.5]
+
+
+def test_a_task_that_fails_gives_no_reward_and_a_warning(install, caplog):
+    install("sum_tasks", TASKSET)
+    (row,) = load_rows("verifiers:sum-tasks", "train[:1]")["verifiers"]
+    assert score(row, "a long answer", "1") == [None, 1.5]
+    assert "ZeroDivisionError" in caplog.text and "Fix: " in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "needed"),
+    [
+        ("class SumTask(vf.Task[SumData]):", "    NEEDS_CONTAINER = True", "a container"),
+        ("class SumTask(vf.Task[SumData]):", "    async def setup(self, trace): 1", "setup"),
+        ("class SumTask(vf.Task[SumData]):", "    async def finalize(self, trace): 1", "finalize"),
+        ("class SumTask(vf.Task[SumData]):", "    toolsets = None", "tools"),
+        (
+            "class Sums(vf.Taskset[SumTask, SumConfig]):",
+            "    toolsets = None",
+            "tools of all tasks",
+        ),
+        ("class Sums(vf.Taskset[SumTask, SumConfig]):", "    INFINITE = True", "an end"),
+        (
+            "class SumTask(vf.Task[SumData]):",
+            "    @vf.reward()\n    async def tests(self, trace, runtime): 1",
+            "a runtime for tests",
+        ),
+    ],
+)
+def test_a_taskset_that_needs_more_is_refused(install, before, after, needed):
+    install("sum_tasks", TASKSET.replace(before, f"{before}\n{after}"))
+    with pytest.raises(RecipeError, match=f"verifiers:sum-tasks: .*: {needed}.*Fix: write a class"):
+        load_rows("verifiers:sum-tasks", "train")
+
+
+def test_a_taskset_with_agents_of_its_own_is_refused(install):
+    own = 'class Pair(vf.SingleAgentEnv): 1\n\n\n__all__ = ["Sums", "Pair"]'
+    install("sum_tasks", TASKSET.replace('__all__ = ["Sums"]', own))
+    with pytest.raises(RecipeError, match="agents of its own"):
+        load_rows("verifiers:sum-tasks", "train")
+
+
+def test_a_key_that_a_taskset_does_not_have_is_named(install):
+    install("sum_tasks", TASKSET)
+    with pytest.raises(RecipeError, match=r"smallest Extra inputs .* input_value=3.*Fix: "):
+        load_rows("verifiers:sum-tasks", "train", task_config={"smallest": 3})
 
 
 @pytest.mark.e2e

@@ -8,12 +8,13 @@ import logging
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError, own_code
+from r1_recipes.extras.verifiers.taskset import Taskset
 
 # The environments that the recipe names. A row may name no other one, since loading it runs code.
-LOADED: dict[tuple[str, str], Environment] = {}
+LOADED: dict[tuple[str, str], Environment | Taskset] = {}
 
 
-def load(name: str, arguments: str) -> Environment:
+def load(name: str, arguments: str) -> Environment | Taskset:
     """Return an environment, which each process makes once.
 
     Args:
@@ -27,13 +28,15 @@ def load(name: str, arguments: str) -> Environment:
     if (name, arguments) in LOADED:
         return LOADED[name, arguments]
     fix = (
-        "install verifiers below 0.4 and the environment's package; in task_config, write only "
-        "arguments that it has"
+        "install verifiers (below 0.4 for an environment with load_environment) and the "
+        "environment's package; in task_config, write only arguments that it has"
     )
+    kind: type[Environment] | type[Taskset]
     with own_code(f"dataset_name: verifiers:{name}", load, fix):
         importlib.import_module("verifiers")
         module = importlib.import_module(name.rpartition("/")[2].replace("-", "_"))
-        loaded = Environment(module, json.loads(arguments))
+        kind = Environment if hasattr(module, "load_environment") else Taskset
+        loaded = kind(name, module, json.loads(arguments))
     needed = [need for need, is_needed in loaded.needs.items() if is_needed]
     if needed:
         raise RecipeError(
@@ -58,7 +61,7 @@ class Environment:
         needs: What its reward may need besides a finished completion, and whether it does.
     """
 
-    def __init__(self, module: Any, arguments: dict[str, Any]) -> None:
+    def __init__(self, name: str, module: Any, arguments: dict[str, Any]) -> None:
         import verifiers
         from verifiers.clients import resolve_client
         from verifiers.types import ClientConfig

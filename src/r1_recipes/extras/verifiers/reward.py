@@ -22,7 +22,8 @@ class VerifiersReward(Reward):
 
     Range: the environment's; ``evaluate`` counts a completion as right from 1. Only the last
     message is scored. Return ``None``, with a warning, where a function fails (verifiers counts
-    it as 0) or the sum is not finite. Source: ``Rubric.score_rollout`` of verifiers 0.3.1.
+    it as 0) or the sum is not finite. Source: ``Rubric.score_rollout`` and ``Task.score`` of
+    verifiers 0.3.1.
     """
 
     judges = "answer"

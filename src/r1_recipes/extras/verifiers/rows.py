@@ -18,8 +18,9 @@ def verifiers_rows(name: str, split: str, config: dict[str, Any]) -> Dataset:
 
     Args:
         name: The name of an installed environment.
-        split: ``"train"``, ``"test"`` (its evaluation set) or a part of one: ``"train[-128:]"``.
-        config: The arguments of ``load_environment``.
+        split: ``"train"``, ``"test"`` (its evaluation set) or a part of one: ``"train[-128:]"``. A
+            taskset of ``verifiers.v1`` has only ``"train"``.
+        config: The arguments of ``load_environment``, or the config of a taskset.
     """
     from datasets import Dataset, ReadInstruction  # heavy
 
