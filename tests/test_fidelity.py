@@ -235,4 +235,5 @@ def test_every_reward_is_used_by_a_recipe():
         for path in NAMES.values()
         for name in yaml.safe_load(path.read_text(encoding="utf-8")).get("reward_funcs") or []
     }
-    assert set(REWARDS) <= used
+    # The recipe of docs/howto_elsewhere.md needs an environment, which no recipe here can have.
+    assert set(REWARDS) - {"verifiers"} <= used

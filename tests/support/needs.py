@@ -24,6 +24,7 @@ _EXTRA_OF_MAPPER = {
     "reasoning_gym": "reasoning_gym",
     "reverse_text": "reverse_text",
     "verifiable_code": "code",
+    "verifiers": "verifiers",
 }
 
 

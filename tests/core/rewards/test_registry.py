@@ -194,6 +194,7 @@ def test_what_is_true_of_a_reward_is_said_by_its_class() -> None:
             ),
             "summary_facts",
             "text_similarity",
+            "verifiers",
         },
         "shape": {
             "code_format",
@@ -226,7 +227,7 @@ def test_what_is_true_of_a_reward_is_said_by_its_class() -> None:
         and marks["cosine"] is marks["xml_count"] is marks["summary_facts"] is None
     )
     assert {name for name in REWARDS if declared(REWARDS[name], "reads_gold")} == {
-        *(names["answer"] - {"code", "binary_code", "summary_facts"}),
+        *(names["answer"] - {"code", "binary_code", "summary_facts", "verifiers"}),
         *("cosine", "length"),
     }
     assert declared(constant, "judges") == "" and declared(constant, "full_marks") is None

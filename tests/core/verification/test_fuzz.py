@@ -32,7 +32,8 @@ CASES = int(os.environ.get("R1_FUZZ_CASES", 200_000))
 BATCH = 64
 
 # These run a model, or the completion's code as a program; their own tests are hostile enough.
-NEEDS_MORE = {"code", "binary_code"}
+# What an environment of verifiers does is its own.
+NEEDS_MORE = {"code", "binary_code", "verifiers"}
 NAMES = sorted(name for name in REWARDS if name not in NEEDS_MORE and ":" not in name)
 
 TAGS = sorted(

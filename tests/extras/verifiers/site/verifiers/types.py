@@ -1,0 +1,5 @@
+from types import SimpleNamespace
+
+
+def ClientConfig(**values):
+    return SimpleNamespace(**values)
