@@ -116,8 +116,9 @@ class SoftOverlongPunishmentReward(Reward):
 class TargetLengthReward(Reward):
     """Return how far a completion is from ``target_length`` tokens, as a negative share of it.
 
-    Range: at most 0.0, for exactly so many tokens; -1.0 for an empty completion and for one of
-    twice as many. Source: ``calculate_length_reward`` of smolcluster (commit a63a7e2).
+    Range: -1..0; 0.0 for exactly so many tokens, -1.0 for an empty completion and from twice as
+    many on. Source: ``calculate_length_reward`` of smolcluster (commit a63a7e2), which goes on
+    falling.
     """
 
     judges = "style"
@@ -129,4 +130,4 @@ class TargetLengthReward(Reward):
 
     def __call__(self, completions: Column, completion_ids: Column = (), **columns: Any) -> Values:
         target = self.target_length
-        return [-abs(len(ids) - target) / target for ids in completion_ids]
+        return [-min(1.0, abs(len(ids) - target) / target) for ids in completion_ids]
