@@ -1,5 +1,6 @@
 """Find a model's weights: on a hub, in a folder, or in an extra."""
 
+import logging
 import os
 import shutil
 from pathlib import Path
@@ -7,6 +8,8 @@ from typing import Any
 
 from r1_recipes.common import extras
 from r1_recipes.common.errors import RecipeError, first_line, install_hint, nearest, unknown_name
+
+logger = logging.getLogger(__name__)
 
 _PROCESSOR_FILES = (
     "processor_config.json",
@@ -63,23 +66,35 @@ def auto_class(config: Any) -> Any:
 
 
 def copy_processor(config: Any, name: str, revision: str | None, folder: Path) -> None:
-    """Copy the processor's files of a model that reads pictures, unless the folder has them.
+    """Copy the processor's files of a model that reads pictures, unless the folder has one.
 
     A run on text saves only the tokenizer, and vLLM does not load such a model without the rest.
+    Warn if none can be copied: the other processes wait for the weights, which matter more.
     """
     from transformers.utils import cached_file  # heavy
 
-    for file in _PROCESSOR_FILES if hasattr(config, "vision_config") else ():
-        found = cached_file(
+    present = [file for file in _PROCESSOR_FILES if (folder / file).exists()]
+    if present or not hasattr(config, "vision_config"):
+        return
+    copied, cause = False, "it has none"
+    for file in _PROCESSOR_FILES:
+        try:
+            found = cached_file(
+                name, file, revision=revision, _raise_exceptions_for_missing_entries=False
+            )
+            if found:
+                shutil.copyfile(found, folder / file)  # not its mode, which may be read-only
+                copied = True
+        except Exception as error:  # permissions, network, disk
+            cause = first_line(error)[:-1]
+    if not copied:
+        logger.warning(
+            "%s: the processor of %s could not be copied (%s), and vLLM needs it. Fix: copy %s",
+            folder,
             name,
-            file,
-            revision=revision,
-            _raise_exceptions_for_gated_repo=False,
-            _raise_exceptions_for_missing_entries=False,
-            _raise_exceptions_for_connection_errors=False,
+            cause,
+            _PROCESSOR_FILES[1],
         )
-        if found and not (folder / file).exists():
-            shutil.copy(found, folder)
 
 
 def _check_local(name: str, key: str) -> None:

@@ -24,6 +24,7 @@ from transformers.trainer_utils import rotate_checkpoints
 from r1_recipes.common import processes
 from r1_recipes.common.console import bar
 from r1_recipes.common.files import open_unlinked, write_whole
+from r1_recipes.models.weights import copy_processor
 from r1_recipes.prompts.served_template import set_served_template
 from r1_recipes.recipe.types import Settings
 from r1_recipes.runs import checkpoints
@@ -224,10 +225,14 @@ class ServedTemplate(TrainerCallback):
     def on_push_begin(self, args, state, control, processing_class=None, **kwargs) -> None:
         set_served_template(processing_class, self._opening)
 
-    def on_save(self, args, state, control, processing_class=None, **kwargs) -> None:
+    def on_save(self, args, state, control, processing_class=None, model=None, **kwargs) -> None:
         set_served_template(processing_class, self._opening)
         if args.should_save:
-            processing_class.save_pretrained(f"{args.output_dir}/checkpoint-{state.global_step}")
+            folder = Path(args.output_dir, f"checkpoint-{state.global_step}")
+            processing_class.save_pretrained(str(folder))
+            if not hasattr(processing_class, "tokenizer"):  # a processor saves itself
+                config = getattr(model, "config", None)
+                copy_processor(config, getattr(config, "name_or_path", ""), None, folder)
         set_served_template(processing_class, {})
 
 

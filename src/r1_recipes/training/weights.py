@@ -213,9 +213,10 @@ def save(run: Run, trainer: Trainer) -> None:
     set_served_template(trainer.processing_class, run.opening)
     generation_config = getattr(trainer.model, "generation_config", None)
     if trainer.is_world_process_zero():
-        model = run.recipe.model
-        name = str(model.model_name_or_path)
-        copy_processor(trainer.model.config, name, model.model_revision, output_dir)
+        if not hasattr(trainer.processing_class, "tokenizer"):  # a processor saves itself
+            model = run.recipe.model
+            name = str(model.model_name_or_path)
+            copy_processor(trainer.model.config, name, model.model_revision, output_dir)
         if generation_config is not None:
             # An adapter's folder would lack it, and so the token that ends a turn.
             generation_config.save_pretrained(output_dir)

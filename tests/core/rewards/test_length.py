@@ -204,7 +204,9 @@ def test_pickles(cls):
     assert reward.__name__ == cls.name
 
 
-@pytest.mark.parametrize(("tokens", "expected"), [(64, 0.0), (0, -1.0), (128, -1.0), (9999, -1.0), (32, -0.5)])
+@pytest.mark.parametrize(
+    ("tokens", "expected"), [(64, 0.0), (0, -1.0), (128, -1.0), (9999, -1.0), (32, -0.5)]
+)
 def test_target_length(tokens, expected):
     assert TargetLengthReward(FMT)(completions=["x"], completion_ids=ids(tokens)) == [expected]
 

@@ -6,7 +6,10 @@ import pytest
 
 pytest.importorskip("trl")
 
+from transformers import AutoConfig
+
 from r1_recipes import adapters, evaluate, grpo
+from r1_recipes.models import weights
 from tests.support.hybrid import PROCESSOR, build_hybrid
 from tests.support.padded import trained
 
@@ -41,6 +44,7 @@ num_generations: 4
 max_completion_length: 8
 per_device_train_batch_size: 8
 max_steps: 2
+save_steps: 2
 learning_rate: 1.0e-3
 use_cpu: true
 bf16: false
@@ -58,6 +62,7 @@ def test_a_recipe_trains_and_evaluates_it_and_keeps_what_a_server_needs(recipe, 
     config = json.loads((out / "config.json").read_text())
     assert config["architectures"] == ["Qwen3_5ForConditionalGeneration"]
     assert (out / "preprocessor_config.json").read_text() == PROCESSOR
+    assert (out / "checkpoint-2" / "preprocessor_config.json").read_text() == PROCESSOR
     evaluate.main([str(recipe), "--model", str(out), "--dataset_test_split", "train"])
 
 
@@ -68,3 +73,22 @@ def test_adapters_are_merged_into_the_whole_model(recipe, tmp_path):
     config = json.loads((merged / "config.json").read_text())
     assert config["architectures"] == ["Qwen3_5ForConditionalGeneration"]
     assert (merged / "preprocessor_config.json").read_text() == PROCESSOR
+
+
+def test_a_processor_that_cannot_be_copied_costs_a_warning_and_no_weights(
+    hybrid, tmp_path, caplog, monkeypatch
+):
+    """The other processes wait in the saving of the weights for the one that copies."""
+    config = AutoConfig.from_pretrained(hybrid)
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "processor_config.json").write_text("{}")
+    weights.copy_processor(config, str(hybrid), None, tmp_path / "own")
+    assert not (tmp_path / "own" / "preprocessor_config.json").exists()
+
+    def fails(*args, **kwargs):
+        raise PermissionError("read-only cache")
+
+    monkeypatch.setattr("transformers.utils.cached_file", fails)
+    (tmp_path / "new").mkdir()
+    weights.copy_processor(config, str(hybrid), None, tmp_path / "new")
+    assert "read-only cache" in caplog.text and not list((tmp_path / "new").iterdir())

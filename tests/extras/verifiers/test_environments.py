@@ -18,7 +18,7 @@ import pytest
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.data import get_mapper, load_rows
 from r1_recipes.data.load import load_dataset
-from r1_recipes.extras.verifiers import environment
+from r1_recipes.extras.verifiers import environment, reward, rows
 from r1_recipes.models.tokenizer import recipe_format
 from r1_recipes.recipe import load_recipe
 from r1_recipes.rewards import get_reward_funcs
@@ -340,3 +340,59 @@ def test_a_run_trains_on_an_environment(install, write_recipe, tmp_path, monkeyp
     )
     importlib.import_module("r1_recipes.grpo").main([path])
     assert all("rewards/verifiers/mean" in entry for entry in metrics(tmp_path / "run"))
+
+
+def test_a_row_that_only_looks_like_one_of_the_environment_is_refused(define):
+    """Of a mixture, another part may hold rows with tests or answers of their own."""
+    spec = json.loads(
+        define(
+            """
+            def right(completion, answer):
+                return text(completion) == answer
+
+
+            def load_environment():
+                return environment(right)
+            """
+        )
+    )
+    spec["row"]["answer"] = "anything"
+    with pytest.raises(RecipeError, match="which did not make it"):
+        score(json.dumps(spec), "anything")
+
+
+def test_a_judge_that_never_answers_gives_no_reward(define, monkeypatch, caplog):
+    spec = define(
+        """
+        import asyncio
+
+
+        async def waits(completion):
+            await asyncio.sleep(3600)
+
+
+        def load_environment():
+            return environment(waits)
+        """
+    )
+    monkeypatch.setattr(reward, "SECONDS", 0.05)
+    warn_once.cache_clear()
+    assert score(spec, "2") == [None]
+    assert "TimeoutError" in caplog.text
+
+
+def test_an_environment_without_a_seed_draws_alike_in_every_process(define, monkeypatch):
+    body = """
+        import random
+
+
+        def load_environment():
+            rows = [{"question": f"{random.random()}?", "answer": ""} for _ in range(3)]
+            return vf.SingleTurnEnv(dataset=Dataset.from_list(rows), rubric=vf.Rubric([len]))
+        """
+    first = define(body)
+    environment.LOADED.clear()
+    assert load_rows("verifiers:my-env", "train")["verifiers"][0] == first
+    monkeypatch.setattr(rows.processes, "gather", lambda items: [*items, b"another process's"])
+    with pytest.raises(RecipeError, match="the processes got different rows"):
+        load_rows("verifiers:my-env", "train")

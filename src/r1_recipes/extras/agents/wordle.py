@@ -34,6 +34,10 @@ class Wordle:
 
     wordle_tries: int = 6
 
+    def __post_init__(self) -> None:
+        if self.wordle_tries < 1:
+            raise ValueError("wordle_tries: must be at least 1")
+
     @classmethod
     def draw(cls, rng: Random) -> dict[str, Any]:
         """Return a row for :meth:`reset`, with one of the words in ``words.txt``."""

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import importlib
 import json
 import logging
+import random
+from collections.abc import Iterator
 from typing import Any
+
+import numpy
 
 from r1_recipes.common.errors import RecipeError, own_code
 from r1_recipes.extras.verifiers.taskset import Taskset
 
 # The environments that the recipe names. A row may name no other one, since loading it runs code.
 LOADED: dict[tuple[str, str], Environment | Taskset] = {}
+# Stamps of the rows that they made: another data set may hold rows that only look like theirs.
+MADE: set[bytes] = set()
+
+
+def stamp(spec: str) -> bytes:
+    """Return a checksum of a row."""
+    return hashlib.sha256(spec.encode()).digest()
 
 
 def load(name: str, arguments: str) -> Environment | Taskset:
@@ -36,7 +49,8 @@ def load(name: str, arguments: str) -> Environment | Taskset:
         importlib.import_module("verifiers")
         module = importlib.import_module(name.rpartition("/")[2].replace("-", "_"))
         kind = Environment if hasattr(module, "load_environment") else Taskset
-        loaded = kind(name, module, json.loads(arguments))
+        with seeded():
+            loaded = kind(name, module, json.loads(arguments))
     needed = [need for need, is_needed in loaded.needs.items() if is_needed]
     if needed:
         raise RecipeError(
@@ -77,7 +91,7 @@ class Environment:
         # A state must have a client. This one has no key and no server.
         nowhere = ClientConfig(api_key_var="", api_base_url="http://localhost:9", max_retries=0)
         self._client = resolve_client(nowhere)
-        for part in (rubric, *getattr(rubric, "rubrics", ())):
+        for part in _parts(rubric):
             part.logger = _Strict(part.logger, {})
 
     def splits(self) -> dict[str, Any]:
@@ -94,3 +108,23 @@ class Environment:
         state["completion"] = normalize_messages([{"role": "assistant", "content": text}])
         await self._made.rubric.score_rollout(state)
         return state["reward"]
+
+
+def _parts(rubric: Any) -> Iterator[Any]:
+    """Yield a rubric, and the rubrics in it if it is a group."""
+    yield rubric
+    for part in getattr(rubric, "rubrics", ()):
+        yield from _parts(part)
+
+
+@contextlib.contextmanager
+def seeded() -> Iterator[None]:
+    """Seed Python's and NumPy's generators: all processes, and a resumed run, must draw alike."""
+    states = random.getstate(), numpy.random.get_state()
+    random.seed(0)
+    numpy.random.seed(0)
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        numpy.random.set_state(states[1])

@@ -11,9 +11,12 @@ from typing import Any
 
 from r1_recipes.common.errors import USER_ERRORS, RecipeError, first_line, user_code_place
 from r1_recipes.common.messages import completion_texts
-from r1_recipes.extras.verifiers.environment import LOADED
+from r1_recipes.extras.verifiers.environment import LOADED, MADE, stamp
 from r1_recipes.rewards.call import warn_once
 from r1_recipes.rewards.registry import Column, Reward, Values, register_reward
+
+# A judge that never answers must not stop all processes.
+SECONDS = 240.0
 
 
 @register_reward("verifiers")
@@ -22,8 +25,8 @@ class VerifiersReward(Reward):
 
     Range: the environment's; ``evaluate`` counts a completion as right from 1. Only the last
     message is scored. Return ``None``, with a warning, where a function fails (verifiers counts
-    it as 0) or the sum is not finite. Source: ``Rubric.score_rollout`` and ``Task.score`` of
-    verifiers 0.3.1.
+    it as 0), the sum is not finite, or 240 s have passed. Source: ``Rubric.score_rollout`` and
+    ``Task.score`` of verifiers 0.3.1.
     """
 
     judges = "answer"
@@ -59,13 +62,14 @@ async def _score(text_of_row: str | None, text: str) -> float | None:
     if name is None:  # An example row, or a row of another data set.
         return None
     environment = LOADED.get((name, spec["arguments"]))
-    if environment is None:
+    if environment is None or stamp(str(text_of_row)) not in MADE:
         raise RecipeError(
-            f"reward_funcs: verifiers: a row names the environment {name!r}, which the recipe does "
-            f"not. Fix: dataset_name: verifiers:{name}"
+            f"reward_funcs: verifiers: a row names the environment {name!r}, which did not make "
+            f"it. Fix: dataset_name: verifiers:{name}"
         )
     try:
-        reward = float(await environment.score(spec["row"], text))
+        async with asyncio.timeout(SECONDS):
+            reward = float(await environment.score(spec["row"], text))
         if math.isfinite(reward):
             return reward
         problem = f"the sum must be finite, got {reward}"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes.common.errors import located, require
+from r1_recipes.common import processes
+from r1_recipes.common.errors import RecipeError, located, require
 from r1_recipes.data.sources import split_fix
-from r1_recipes.extras.verifiers.environment import load
+from r1_recipes.extras.verifiers.environment import MADE, load, seeded, stamp
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -25,7 +26,8 @@ def verifiers_rows(name: str, split: str, config: dict[str, Any]) -> Dataset:
     from datasets import Dataset, ReadInstruction  # heavy
 
     arguments = json.dumps(config, default=str)
-    splits = load(name, arguments).splits()
+    with seeded():
+        splits = load(name, arguments).splits()
     lengths = {key: len(rows) for key, rows in splits.items()}
     [only, *_] = lengths
     fix = split_fix(lengths[only]).replace("'train", f"'{only}")
@@ -37,4 +39,11 @@ def verifiers_rows(name: str, split: str, config: dict[str, Any]) -> Dataset:
         json.dumps({"environment": name, "arguments": arguments, "row": row}, default=str)
         for row in list(splits[part.splitname])[part.from_ : part.to]
     ]
+    stamps = [stamp(spec) for spec in specs]
+    MADE.update(stamps)
+    if len({*processes.gather([b"".join(stamps)])}) > 1:
+        raise RecipeError(
+            f"dataset_name: verifiers:{name}: the processes got different rows. Fix: give "
+            f"load_environment a seed"
+        )
     return Dataset.from_dict({"verifiers": specs})
