@@ -119,7 +119,7 @@ def _parts(rubric: Any) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def seeded() -> Iterator[None]:
-    """Seed Python's and NumPy's generators: all processes, and a resumed run, must draw alike."""
+    """Set Python's and NumPy's generators, so that all processes, and a resumed run, draw alike."""
     states = random.getstate(), numpy.random.get_state()
     random.seed(0)
     numpy.random.seed(0)
