@@ -326,6 +326,7 @@ PUZZLES += [
 PUZZLES += [(13, 2, 9, 17), (3, 30, 33, 66), (1, 10, 100, 99), (2, 12, 21, 11)]
 
 
+@pytest.mark.slow
 def test_every_expression_of_up_to_four_numbers() -> None:
     """What the solver finds right is right, in any spelling, and what it finds wrong is wrong:
     58,000 distinct strings.

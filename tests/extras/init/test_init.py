@@ -196,6 +196,7 @@ def test_the_tests_that_it_writes_pass(folder: Path) -> None:
         run_test(f"my own/test_{Path(name).stem}.py")
 
 
+@pytest.mark.slow
 def test_the_test_that_it_writes_runs_without_pytest(folder: Path) -> None:
     """An installed wheel has no pytest, and the test must still name a spelling with a wrong score."""
     Path("german.csv").write_text(FILES["german.csv"][0], encoding="utf-8")

@@ -268,6 +268,7 @@ def trial(tmp_path_factory) -> dict[str, dict]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_no_scorer_that_judges_runs_the_answer_or_the_row(trial):
     assert {task: trial[task]["events"] for task in scorers.SCORED if trial[task]["events"]} == {}
     assert {task for task in EVALUATE if task in trial and trial[task]["events"]} == EVALUATE - {
@@ -275,6 +276,7 @@ def test_no_scorer_that_judges_runs_the_answer_or_the_row(trial):
     }  # the trial would see it
 
 
+@pytest.mark.slow
 def test_none_rewards_a_constant_and_each_rewards_its_answer(trial):
     judged = scorers.SCORED | scorers.SAME_TEXT
     assert {task: trial[task]["wrong"][:3] for task in judged if trial[task]["wrong"]} == {}
