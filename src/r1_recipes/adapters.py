@@ -68,8 +68,7 @@ def merge(run: Path) -> Path:
         part = Path(scratch) / folder.name
         merged.save_pretrained(part)
         AutoTokenizer.from_pretrained(run, **options).save_pretrained(part)
-        for name in (str(run), base_model):  # a run with pictures has its own
-            copy_processor(base_config, name, revision, part)
+        copy_processor(base_config, part, str(run), base_model)  # a run with pictures has its own
         if (run / "generation_config.json").is_file():
             shutil.copy(run / "generation_config.json", part)
         shutil.rmtree(folder, ignore_errors=True)

@@ -82,6 +82,11 @@ def trained(model, folder, trims, trainer=Cut, **keys):
     return {name: value.detach().clone() for name, value in run.model.named_parameters()}, sizes
 
 
+def gap(one, other):
+    """The largest difference between two sets of weights."""
+    return max(float((one[name] - other[name]).abs().max()) for name in one)
+
+
 def main() -> None:
     """Write the weights after a step with padding and one without, as every process has them."""
     model, folder = map(Path, sys.argv[1:])

@@ -65,36 +65,41 @@ def auto_class(config: Any) -> Any:
     return AutoModelForImageTextToText if pictures else AutoModelForCausalLM
 
 
-def copy_processor(config: Any, name: str, revision: str | None, folder: Path) -> None:
+def copy_processor(config: Any, folder: Path, *sources: str) -> None:
     """Copy the processor's files of a model that reads pictures, unless the folder has one.
 
     A run on text saves only the tokenizer, and vLLM does not load such a model without the rest.
-    Warn if none can be copied: the other processes wait for the weights, which matter more.
+    Take the first of the sources that has any; without sources, the one that the configuration
+    came from. Warn if there is none: the other processes wait for the weights, which matter more.
     """
+    has_one = any((folder / file).exists() for file in _PROCESSOR_FILES)
+    if has_one or not hasattr(config, "vision_config"):
+        return
     from transformers.utils import cached_file  # heavy
 
-    present = [file for file in _PROCESSOR_FILES if (folder / file).exists()]
-    if present or not hasattr(config, "vision_config"):
-        return
-    copied, cause = False, "it has none"
-    for file in _PROCESSOR_FILES:
-        try:
-            found = cached_file(
-                name, file, revision=revision, _raise_exceptions_for_missing_entries=False
-            )
-            if found:
-                shutil.copyfile(found, folder / file)  # not its mode, which may be read-only
-                copied = True
-        except Exception as error:  # permissions, network, disk
-            cause = first_line(error)[:-1]
-    if not copied:
-        logger.warning(
-            "%s: the processor of %s could not be copied (%s), and vLLM needs it. Fix: copy %s",
-            folder,
-            name,
-            cause,
-            _PROCESSOR_FILES[1],
-        )
+    cause = "it has none"
+    for source in sources or (config.name_or_path,):
+        for file in _PROCESSOR_FILES:
+            try:
+                # The commit of the configuration: it is in the cache, and no other one fits.
+                found = cached_file(
+                    source,
+                    file,
+                    revision=config._commit_hash,
+                    _raise_exceptions_for_missing_entries=False,
+                )
+                if found:
+                    shutil.copyfile(found, folder / file)  # not its mode, which may be read-only
+            except Exception as error:  # permissions, network, disk
+                cause = first_line(error)[:-1]
+        if any((folder / file).exists() for file in _PROCESSOR_FILES):
+            return
+    logger.warning(
+        "%s: the model's processor could not be copied (%s), and vLLM needs it. Fix: copy %s",
+        folder,
+        cause,
+        _PROCESSOR_FILES[1],
+    )
 
 
 def _check_local(name: str, key: str) -> None:

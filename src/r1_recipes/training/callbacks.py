@@ -230,9 +230,7 @@ class ServedTemplate(TrainerCallback):
         if args.should_save:
             folder = Path(args.output_dir, f"checkpoint-{state.global_step}")
             processing_class.save_pretrained(str(folder))
-            if not hasattr(processing_class, "tokenizer"):  # a processor saves itself
-                config = getattr(model, "config", None)
-                copy_processor(config, getattr(config, "name_or_path", ""), None, folder)
+            copy_processor(getattr(model, "config", None), folder)
         set_served_template(processing_class, {})
 
 

@@ -214,9 +214,7 @@ def save(run: Run, trainer: Trainer) -> None:
     generation_config = getattr(trainer.model, "generation_config", None)
     if trainer.is_world_process_zero():
         if not hasattr(trainer.processing_class, "tokenizer"):  # a processor saves itself
-            model = run.recipe.model
-            name = str(model.model_name_or_path)
-            copy_processor(trainer.model.config, name, model.model_revision, output_dir)
+            copy_processor(trainer.model.config, output_dir)
         if generation_config is not None:
             # An adapter's folder would lack it, and so the token that ends a turn.
             generation_config.save_pretrained(output_dir)

@@ -14,12 +14,7 @@ from trl import GRPOTrainer
 
 from r1_recipes.training import padding
 from tests.support.commands import succeed
-from tests.support.padded import trained
-
-
-def gap(one, other):
-    return max(float((one[name] - other[name]).abs().max()) for name in one)
-
+from tests.support.padded import gap, trained
 
 LOSSES = ("grpo", "dapo", "dr_grpo", "cispo", "luspo", "sapo", "vespo", "bnpo")
 

@@ -3,7 +3,7 @@
 import hashlib
 from typing import Any
 
-from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.errors import require
 from r1_recipes.data.mapped_row import MappedRow
 from r1_recipes.data.mappers.base import Mapper, SkipRow, register_mapper, required_text
 from r1_recipes.extras.reverse_text.reward import MAX_CHARS
@@ -29,14 +29,10 @@ class ReverseText(Mapper):
     needs = ("prompt",)
 
     def __post_init__(self) -> None:
-        if not 0 < self.max_chars <= MAX_CHARS:
-            raise RecipeError(
-                f"mapper_config: max_chars: must be from 1 to {MAX_CHARS}, got {self.max_chars!r}"
-            )
-        if not 0 <= self.right_share <= 1:
-            raise RecipeError(
-                f"mapper_config: right_share: must be from 0 to 1, got {self.right_share!r}"
-            )
+        in_range = 0 < self.max_chars <= MAX_CHARS
+        require(in_range, "mapper_config: max_chars", f"from 1 to {MAX_CHARS}", self.max_chars)
+        share = self.right_share
+        require(0 <= share <= 1, "mapper_config: right_share", "from 0 to 1", share)
 
     def __call__(self, row: dict[str, Any]) -> MappedRow:
         text = required_text(row, self.text_column)

@@ -26,8 +26,9 @@ def verifiers_rows(name: str, split: str, config: dict[str, Any]) -> Dataset:
     from datasets import Dataset, ReadInstruction  # heavy
 
     arguments = json.dumps(config, default=str)
+    environment = load(name, arguments)
     with seeded():
-        splits = load(name, arguments).splits()
+        splits = environment.splits()
     lengths = {key: len(rows) for key, rows in splits.items()}
     [only, *_] = lengths
     fix = split_fix(lengths[only]).replace("'train", f"'{only}")
