@@ -36,7 +36,7 @@ from r1_recipes.common.files import write_whole
 from r1_recipes.data.load import load_dataset
 from r1_recipes.metrics.intervals import mean_interval, paired_difference
 from r1_recipes.metrics.scores import COMPARED
-from r1_recipes.prompts import ResponseFormat, get_response_format
+from r1_recipes.prompts import get_response_format
 from r1_recipes.recipe import load_recipe
 from r1_recipes.runs.run_dir import is_finished
 
@@ -81,20 +81,15 @@ def write_yaml(path: Path, keys: dict[str, Any]) -> str:
     return str(path)
 
 
-def mapped_rows(script: Any) -> tuple[list[dict[str, Any]], ResponseFormat]:
-    """A recipe's training rows as TRL takes them, a prompt of messages and a solution; and
-    its format.
-    """
+def write_rows(recipe: Path, folder: Path) -> None:
+    """A recipe's training rows in a file, as TRL takes them: a prompt of messages and a solution."""
+    script = load_recipe([str(recipe)], "grpo").script
     fmt = get_response_format(script.response_format, system_prompt=script.system_prompt)
     rows, _ = load_dataset(script, fmt, "grpo")
-    return [{"prompt": row["prompt"], "solution": row["solution"]} for row in rows], fmt
-
-
-def write_rows(recipe: Path, folder: Path) -> None:
-    """A recipe's training rows in a file."""
-    rows, _ = mapped_rows(load_recipe([str(recipe)], "grpo").script)
     folder.mkdir(exist_ok=True)
-    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    lines = ""
+    for row in rows:
+        lines += json.dumps({key: row[key] for key in ("prompt", "solution")}) + "\n"
     (folder / "train.jsonl").write_text(lines, encoding="utf-8")
 
 

@@ -2,30 +2,25 @@
 
 Run:  python benchmarks/sdpo.py [--seeds 3] [--problems 200] [--output outputs/sdpo]
 
-TRL's ``SDPOTrainer`` (``trl.experimental.sdpo``) shows the model a right answer of the same group,
-and the answer that it would then give is what it learns. Both runs of a seed start from one cold
-start, and take this layer's prompts, rewards (accuracy, and the format at a weight of 0.2), batch,
-rate and steps. The rest of SDPO is TRL's default: the teacher is an average of the model's weights,
-and a rollout with a reward of 1 or more is shown. What is done is not done again.
+Both runs of a seed start from one cold start, and take the same prompts, rewards (accuracy, and the
+format at a weight of 0.2), batch, rate and steps: those of ``recipes/cpu_grpo.yaml`` and
+``recipes/cpu_sdpo.yaml``, all weights trained. What is done is not done again.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 from kept import by_problem, hold_settings, in_points, run_logged
 from peers import (
-    GRPO,
+    RECIPES,
     add_run_options,
     cold_start,
     held_settings,
     judged,
-    mapped_rows,
-    mark_run,
     run_keys,
     settings,
     share_cells,
@@ -39,55 +34,6 @@ from r1_recipes.runs.run_dir import is_finished
 
 SHAPE = "tags"
 RUNS = ("cold start", "grpo", "sdpo")
-# What a recipe of GRPO has and SDPO takes under the same name.
-SHARED = [
-    "output_dir",
-    "seed",
-    "max_steps",
-    "learning_rate",
-    "lr_scheduler_type",
-    "warmup_steps",
-    "num_generations",
-    "max_completion_length",
-    "temperature",
-    "per_device_train_batch_size",
-    "gradient_accumulation_steps",
-    "beta",
-    "reward_weights",
-    "bf16",
-    "use_cpu",
-    "gradient_checkpointing",
-    "dataloader_pin_memory",
-    "logging_steps",
-]
-
-
-def sdpo(recipe_path: str) -> None:
-    """Train one model with TRL's SDPO, on a recipe's rows and rewards. Runs in a process of its
-    own.
-    """
-    from datasets import Dataset
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-    from trl.experimental.sdpo import SDPOConfig, SDPOTrainer
-
-    from r1_recipes.recipe import load_recipe
-    from r1_recipes.rewards import get_reward_funcs
-
-    recipe = load_recipe([recipe_path], "grpo")
-    script, name = recipe.script, recipe.model.model_name_or_path
-    rows, fmt = mapped_rows(script)
-    keys = {key: getattr(recipe.training, key) for key in SHARED}
-    trainer = SDPOTrainer(
-        model=AutoModelForCausalLM.from_pretrained(name),
-        args=SDPOConfig(**keys, save_strategy="no", report_to=[]),
-        reward_funcs=get_reward_funcs(script.reward_funcs, fmt),
-        train_dataset=Dataset.from_list(rows),
-        processing_class=AutoTokenizer.from_pretrained(name),
-    )
-    trainer.train()
-    trainer.save_model()
-    history = "".join(json.dumps(entry) + "\n" for entry in trainer.state.log_history)
-    mark_run(Path(recipe.training.output_dir), history, recipe_path)
 
 
 def run(options: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
@@ -104,8 +50,9 @@ def run(options: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
             train("r1-recipes, tags", models["grpo"], cold, seed, options)
         if not is_finished(models["sdpo"]):
             keys = run_keys(cold, models["sdpo"], seed, options)
-            path = write_yaml(folders["sdpo"] / "recipe.yaml", settings(GRPO, SHAPE, **keys))
-            run_logged([__file__, "--child", path], folders["sdpo"])
+            keys = settings(RECIPES / "cpu_sdpo.yaml", SHAPE, **keys)
+            path = write_yaml(folders["sdpo"] / "recipe.yaml", keys)
+            run_logged(["-m", "r1_recipes.grpo", path], folders["sdpo"])
         for name, model in models.items():
             scores[name] += judged([model], SHAPE, folders[name], options.problems, 1, seed)
     return scores
@@ -132,10 +79,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     add_run_options(parser)
     parser.add_argument("--output", type=Path, default=Path("outputs/sdpo"))
-    parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.child:
-        return sdpo(options.child)
     hold_settings(parser, options.output, held_settings(options))
     sys.stdout.write(table(run(options)) + "\n")
 

@@ -13,7 +13,7 @@ from r1_recipes.metrics.scores import compares_with_gold
 from r1_recipes.models.agent import agent
 from r1_recipes.models.smoke import is_local
 from r1_recipes.prompts.formats import ResponseFormat
-from r1_recipes.recipe.types import GRPORecipe
+from r1_recipes.recipe.types import GRPORecipe, GRPORecipeArguments
 from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.rewards.routing import route
 from r1_recipes.rewards.trial import readable_golds, try_own_rewards
@@ -28,8 +28,6 @@ def build_trainer(
     recipe: GRPORecipe, fmt: ResponseFormat, tokenizer: Any, arguments: dict[str, Any]
 ) -> Any:
     """Return TRL's GRPO trainer with the recipe's rewards, each on the rows of its tasks."""
-    from r1_recipes.training.trainer import RecipeGRPOTrainer  # heavy
-
     script = recipe.script
     rewards = get_reward_funcs(script.reward_funcs, fmt, **recipe.reward_params)
     if script.task_rewards is not None:
@@ -52,13 +50,20 @@ def build_trainer(
             "tools": tools,
             "environment_factory": environments.get(None, environments) or None,
         }
-    trainer_class = RecipeGRPOTrainer
+    return _trainer_class(script)(script=script, reward_funcs=rewards, **arguments)
+
+
+def _trainer_class(script: GRPORecipeArguments) -> Any:
+    from r1_recipes.training.trainer import RecipeGRPOTrainer  # heavy
+
+    if script.train_with == "sdpo":
+        return extras.needed("sdpo", "train_with").trainer_class()
     if script.dynamic_sampling is not None:
         part = extras.needed("dynamic_sampling", "dynamic_sampling")
-        trainer_class = part.DynamicSamplingGRPOTrainer
-    elif script.curriculum and not script.smoke:
-        trainer_class = extras.needed("curriculum", "curriculum").CurriculumGRPOTrainer
-    return trainer_class(script=script, reward_funcs=rewards, **arguments)
+        return part.DynamicSamplingGRPOTrainer
+    if script.curriculum and not script.smoke:
+        return extras.needed("curriculum", "curriculum").CurriculumGRPOTrainer
+    return RecipeGRPOTrainer
 
 
 def _check_golds(recipe: GRPORecipe, rewards: Sequence[Callable], rows: Any) -> None:

@@ -67,7 +67,7 @@ def load_recipe(
     with located(path):
         environment_fields = _environment_fields(method, all_settings.get("environment"))
     parser, known = _parser(
-        argument_types(method, all_settings.get("distill_with")),
+        argument_types(method, all_settings),
         reward_fields | environment_fields,
         path,
     )
@@ -137,8 +137,10 @@ def _adapt(recipe: Recipe, settings: Settings, parser: Any) -> None:
     recipe.adapted = _follow_machine(recipe, settings)
     if unbounded:  # also without a GPU for vLLM, so that settings are the same everywhere
         _bound_engine(recipe, settings, parser)
-    # TRL's default prints every completion of every step.
-    parser.set_defaults_with_config(**{"num_completions_to_print": 0, **settings})
+    # TRL's default prints every completion of every step. SDPO's cuts prompts to 512 tokens, where
+    # max_prompt_tokens leaves long ones out and counts them.
+    defaults = {"num_completions_to_print": 0, "max_prompt_length": None}
+    parser.set_defaults_with_config(**{**defaults, **settings})
     if "ACCELERATE_MIXED_PRECISION" in os.environ and {"bf16", "fp16"} & settings.keys():
         # Accelerate's launcher sets this variable to the precision of its config file, and the
         # variable wins over bf16: false. The recipe must decide.

@@ -181,8 +181,8 @@ def server_has_the_tokenizer(recipe: GenerateRecipe) -> None:
 def choices_are_known(recipe: GRPORecipe) -> None:
     """Refuse names of losses and other choices that TRL does not have."""
     for key, names in _CHOICES.items():
-        value, choices = getattr(recipe.training, key), names.split()
-        if value not in choices:
+        value, choices = namespace_value(recipe, key), names.split()
+        if hasattr(recipe.training, key) and value not in choices:
             raise RecipeError(
                 f"{key}: {unknown_name('value', value, choices)} docs/losses.md explains them"
             )
@@ -273,61 +273,22 @@ def tasks_name_rewards(recipe: GRPORecipe | EvaluateRecipe) -> None:
 # GRPO's training
 
 
-def curriculum_has_steps(recipe: GRPORecipe) -> None:
-    """Refuse a curriculum with one task, or with a repeated task."""
-    tasks = recipe.script.curriculum
-    if tasks is not None and not recipe.script.smoke:
-        usable = len(tasks) > 1 and len(set(tasks)) == len(tasks)
-        require(usable, "curriculum", "two or more different tasks, easiest first", tasks)
-
-
-def curriculum_is_evaluated(recipe: GRPORecipe) -> None:
-    """Refuse a curriculum without evaluation, or with a best checkpoint.
-
-    The best checkpoint would be the easiest task's.
-    """
-    training = recipe.training
-    if recipe.script.curriculum is None or recipe.script.smoke:
-        return
-    if (
-        training.eval_strategy != "steps"
-        or training.load_best_model_at_end
-        or training.save_strategy == "best"
-    ):
-        raise RecipeError(
-            "curriculum: needs eval_strategy: steps and no best checkpoint, got "
-            f"{training.eval_strategy.value}"
-        )
-
-
-def dynamic_sampling_is_bounded(recipe: GRPORecipe) -> None:
-    """Refuse rounds without effect, an unknown reward, and a curriculum, which chooses rows too."""
+def trainer_takes_the_keys(recipe: GRPORecipe) -> None:
+    """Refuse keys that the recipe's trainer would ignore or cannot use. Its extra knows them."""
     script = recipe.script
-    settings = script.dynamic_sampling
-    if settings is None:
-        return
-    keys = ("max_rounds", "reward")
-    for key in settings:
-        if key not in keys:
-            raise RecipeError("dynamic_sampling: " + unknown_name("key", key, keys))
-    rounds = settings.get("max_rounds")
-    usable = type(rounds) is int and rounds >= 2
-    require(usable, "dynamic_sampling: max_rounds", "a whole number of at least 2", rounds)
-    reward = settings.get("reward")
-    usable = reward is None or reward in script.reward_funcs
-    require(usable, "dynamic_sampling: reward", f"one of {script.reward_funcs}", reward)
-    if script.curriculum is not None:
-        raise RecipeError(
-            "dynamic_sampling: cannot be combined with curriculum, because both choose the rows. "
-            "Fix: remove one of them"
-        )
+    if script.train_with == "sdpo":
+        extras.needed("sdpo", "train_with").check_recipe(recipe)
+    for key in ("curriculum", "dynamic_sampling"):
+        if getattr(script, key) is not None:
+            extras.needed("sampling", key).check_recipe(recipe)
 
 
 def weights_keep_their_precision(recipe: GRPORecipe) -> None:
     """Refuse TRL's continuous batching where it casts the trained weights."""
     training, model = recipe.training, recipe.model
+    batches = namespace_value(recipe, "use_transformers_continuous_batching")
     precision = "bfloat16" if training.bf16 else "float16"
-    casts = training.use_transformers_continuous_batching and (training.bf16 or training.fp16)
+    casts = batches and (training.bf16 or training.fp16)
     if casts and (model.use_peft or model.dtype != precision):
         raise RecipeError(
             f"use_transformers_continuous_batching: TRL casts all weights to {precision} for "
@@ -375,10 +336,8 @@ RULES: dict[str, tuple[Rule, ...]] = {
         *_WEIGHTS,
         *_REWARDS,
         tasks_name_rewards,
-        curriculum_has_steps,
-        curriculum_is_evaluated,
-        dynamic_sampling_is_bounded,
         weights_keep_their_precision,
+        trainer_takes_the_keys,
         best_is_by_reward,
     ),
     "generate": (

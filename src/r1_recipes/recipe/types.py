@@ -2,6 +2,7 @@
 
 import importlib
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
@@ -154,6 +155,10 @@ class GRPORecipeArguments(RewardedRecipeArguments):
     eval_max_completion_length: int | None = _key(
         "Most tokens of a completion in the trainer's evaluation. Default: as in training."
     )
+    train_with: Literal["grpo", "sdpo"] = _key(
+        "TRL's trainer: 'grpo', or 'sdpo', which distills the model's own right answers into it.",
+        "grpo",
+    )
     max_logged_completions: int = _key(
         "The first N completions of each generation go into the table of log_completions.", 256
     )
@@ -269,18 +274,25 @@ OWN_TYPES: dict[str, tuple[type, type | str]] = {
 }
 
 
-_DISTILL_CONFIGS = {
-    "gold": "experimental.gold.GOLDConfig",
-    "server": "experimental.server_distillation.ServerDistillationConfig",
+# Method -> the key that names another trainer of TRL, and that trainer's config by the key's value.
+_TRAINERS = {
+    "grpo": ("train_with", {"sdpo": "experimental.sdpo.SDPOConfig"}),
+    "distill": (
+        "distill_with",
+        {
+            "gold": "experimental.gold.GOLDConfig",
+            "server": "experimental.server_distillation.ServerDistillationConfig",
+        },
+    ),
 }
 
 
-def argument_types(method: str, distill_with: object = None) -> tuple[type, type, type]:
+def argument_types(method: str, settings: Mapping[str, Any] | None = None) -> tuple[type, ...]:
     """Return the classes that have the keys of a recipe.
 
     Args:
         method: The command, for example ``grpo``.
-        distill_with: The recipe's key of this name.
+        settings: The recipe's keys. ``train_with`` and ``distill_with`` choose the trainer.
 
     Returns:
         Our class, the class of the trainer's settings (or our own settings), and TRL's
@@ -290,10 +302,12 @@ def argument_types(method: str, distill_with: object = None) -> tuple[type, type
 
     own, config = OWN_TYPES[method]
     if isinstance(config, str):
+        key, configs = _TRAINERS.get(method, ("", {}))
+        config = configs.get(str((settings or {}).get(key)), config)
         os.environ.setdefault(
             "TRL_EXPERIMENTAL_SILENCE", "1"
         )  # a warning at each import of a trainer that may change
-        module, _, name = f"trl.{_DISTILL_CONFIGS.get(str(distill_with), config)}".rpartition(".")
+        module, _, name = f"trl.{config}".rpartition(".")
         config = getattr(importlib.import_module(module), name)
     return own, config, trl.ModelConfig
 
@@ -338,6 +352,7 @@ class Recipe(Generic[Arguments, Config]):
         return self.path.stem
 
 
+# SDPO's config has the same names for what the core reads.
 GRPORecipe = Recipe[GRPORecipeArguments, "trl.GRPOConfig"]
 SFTRecipe = Recipe[TurnsRecipeArguments, "trl.SFTConfig"]
 RewardRecipe = Recipe[TurnsRecipeArguments, "trl.RewardConfig"]

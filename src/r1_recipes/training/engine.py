@@ -146,7 +146,10 @@ def _without_merging(model: Any) -> Iterator[None]:
 def engine_of(trainer: type, seed: int) -> Iterator[None]:
     """Make a TRL trainer that is built in this block use :class:`Engine`."""
     with contextlib.ExitStack() as stack:
-        for module in {sys.modules[base.__module__] for base in trainer.__mro__}:
+        # Some trainers import the engine when they are built.
+        modules = {sys.modules[VLLMGeneration.__module__]}
+        modules |= {sys.modules[base.__module__] for base in trainer.__mro__}
+        for module in modules:
             if hasattr(module, "VLLMGeneration"):
                 stack.enter_context(
                     attributes_set(module, VLLMGeneration=partial(Engine, seed=seed))

@@ -22,21 +22,17 @@ from transformers import TrainerCallback
 from trl import GRPOTrainer
 from trl.trainer.utils import RepeatSampler
 
-from r1_recipes.common import processes
-from r1_recipes.common.errors import StoppedTogether
 from r1_recipes.common.messages import transcript
 from r1_recipes.data.mapped_row import Message
 from r1_recipes.recipe.types import GRPORecipeArguments
-from r1_recipes.rewards.call import guarded
 from r1_recipes.training.engine import attributes_set, engine_of
 from r1_recipes.training.padding import Rows, chunks_by_length, keeps_row_order, without_padding
+from r1_recipes.training.rewards import GuardedRewards, merged_column
 
 logger = logging.getLogger(__name__)
 
-_UNJUDGED_BATCHES = 3  # in a row, and training stops
 
-
-class RecipeGRPOTrainer(GRPOTrainer):
+class RecipeGRPOTrainer(GuardedRewards, GRPOTrainer):
     """TRL's GRPO trainer: own sampling in evaluation, seconds by phase, no padding, rewards that
     share a column of the completions table.
     """
@@ -63,16 +59,10 @@ class RecipeGRPOTrainer(GRPOTrainer):
         self._no_completions = copy.deepcopy(self._logs)
         self._seconds = {"time/generation": 0.0, "time/rewards": 0.0}
         self._logged_step: int | None = None  # until the first step, of a run that goes on, too
-        self._unjudged = 0
         self._logged_completions = script.max_logged_completions
         self._in_no_table = self._compared_with_engine = False  # whether the latest completions are
         self._evaluating = False
-        self._failed: list[Exception] = []
-        names = list(self.reward_func_names)  # a game's own come last
-        names[: len(script.reward_funcs)] = script.reward_funcs
-        for index, (name, reward) in enumerate(zip(names, self.reward_funcs, strict=True)):
-            if not isinstance(reward, torch.nn.Module):
-                self.reward_funcs[index] = guarded(name, reward, self._failed.append)
+        self.guard_rewards(script.reward_funcs)
 
     def _prepare_inputs(self, generation_batch: Any) -> Rows:
         held = self._buffered_inputs
@@ -92,32 +82,13 @@ class RecipeGRPOTrainer(GRPOTrainer):
             self._log_completion_extra("turns", [transcript(turns) for turns in completions])
         with self._timed("time/rewards"):
             rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-        if errors := processes.gather(self._failed):
-            raise StoppedTogether(str(errors[0]))
+        self.check_rewards(rewards)
         if self.model.training:
             self._in_no_table = True
             self._compared_with_engine = False
         if self.tools:
             _write_arguments_as_text(completions)
-        if self.model.training and rewards.isnan().all():
-            self._count_unjudged_batch()
-        else:
-            self._unjudged = 0
         return rewards
-
-    def _count_unjudged_batch(self) -> None:
-        """Stop after three batches without a reward: nothing is learned, and a server that is down
-        would cost the night.
-        """
-        self._unjudged += 1
-        problem = (
-            f"reward_funcs: {', '.join(self.reward_func_names)} judged no completion of "
-            f"{self._unjudged} batches in a row"
-        )
-        if self._unjudged == _UNJUDGED_BATCHES:
-            raise StoppedTogether(f"{problem}; the warnings above say why")
-        if self._unjudged == self.state.max_steps:  # all batches of a short run
-            logger.warning("%s, so nothing was learned", problem)
 
     @contextlib.contextmanager
     def _timed(self, name: str) -> Iterator[None]:
@@ -202,10 +173,7 @@ class RecipeGRPOTrainer(GRPOTrainer):
     def _log_completion_extra(self, column: str, values: Sequence[Any]) -> None:
         # TRL would append a second reward's values for the same column as further rows.
         held = self._pending_extra_logs.get(column)
-        if held:
-            pairs = zip(held, values, strict=True)
-            values = [new if old is None or old == "" else old for old, new in pairs]
-        self._pending_extra_logs[column] = list(values)  # a reward may hand over a generator
+        self._pending_extra_logs[column] = merged_column(held, values)
 
     def evaluate(self, *args, **kwargs) -> dict[str, float]:
         """Evaluate with the recipe's own sampling; completions go to ``eval_completions/``, those

@@ -72,8 +72,11 @@ def loaded_whole(recipe: Recipe) -> Iterator[None]:
     second_model = None
     if recipe.method == "distill":
         second_model = "teacher"
-    elif recipe.method == "grpo" and recipe.training.beta and not recipe.model.use_peft:
-        second_model = "reference model (beta is not 0)"
+    elif recipe.method == "grpo" and not recipe.model.use_peft:
+        if recipe.training.beta:
+            second_model = "reference model (beta is not 0)"
+        if namespace_value(recipe, "teacher_model_kind") in ("ema", "base"):
+            second_model = "teacher"
     if not (second_model and parse_flag_from_env("FSDP_CPU_RAM_EFFICIENT_LOADING")):
         yield
         return

@@ -26,26 +26,25 @@ from tests.conftest import REPOSITORY
 from tests.support.needs import needs
 
 METHODS = [
-    ("grpo", None),
-    ("sft", None),
-    ("reward", None),
-    ("distill", None),
-    ("distill", "gold"),
-    ("distill", "server"),
+    ("grpo", {}),
+    ("grpo", {"train_with": "sdpo"}),
+    ("sft", {}),
+    ("reward", {}),
+    ("distill", {}),
+    ("distill", {"distill_with": "gold"}),
+    ("distill", {"distill_with": "server"}),
 ]
 
 
-def fields_of(method: str, distill_with: str | None) -> set[str]:
-    return {
-        f.name for kind in argument_types(method, distill_with) for f in dataclasses.fields(kind)
-    }
+def fields_of(method: str, settings: dict[str, str]) -> set[str]:
+    return {f.name for kind in argument_types(method, settings) for f in dataclasses.fields(kind)}
 
 
-@pytest.mark.parametrize(("method", "distill_with"), METHODS)
+@pytest.mark.parametrize(("method", "settings"), METHODS)
 def test_every_key_that_a_training_recipe_may_have_is_in_one_class(
-    method: str, distill_with: str | None
+    method: str, settings: dict[str, str]
 ) -> None:
-    assert fields_of(method, distill_with) - resume.CLASSES.keys() == set(), (
+    assert fields_of(method, settings) - resume.CLASSES.keys() == set(), (
         "say in runs/resume.yaml what a run that goes on does with it"
     )
 

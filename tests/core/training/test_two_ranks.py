@@ -31,16 +31,11 @@ _HAS_DEEPSPEED = (_DEEPSPEED.is_dir() or importlib.util.find_spec("deepspeed")) 
 pytestmark = pytest.mark.e2e
 
 _SAMPLED = {"max_completion_length": 8}
+_REWARDED = {**_SAMPLED, "reward_funcs": ["tests.conftest:letters"], "num_generations": 4}
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
-    "grpo": (
-        "grpo",
-        {
-            **_SAMPLED,
-            "beta": 0.04,
-            "reward_funcs": ["tests.conftest:letters"],
-            "num_generations": 4,
-        },
-    ),
+    "grpo": ("grpo", {**_REWARDED, "beta": 0.04}),
+    # Every completion is a right one, so that each has a teacher.
+    "sdpo": ("grpo", {**_REWARDED, "train_with": "sdpo", "success_reward_threshold": -1.0}),
     "sft": ("sft", {}),
     "distillation": ("distill", {**_SAMPLED, "temperature": 1.0}),
     "gold": (
@@ -153,12 +148,13 @@ def test_reference_and_teacher_are_those_of_data_parallelism(
 ) -> None:
     here, plain = launch(*config), launch("ddp")
     assert [entry["kl"] for entry in metrics(here / "grpo")] == [0.0, 0.0]
-    for name in ("sft", "distillation", "gold"):
+    for name in ("sft", "sdpo", "distillation", "gold"):
         losses, expected = (
             [entry["loss"] for entry in metrics(folder / name)] for folder in (here, plain)
         )
         assert len(losses) == 2 and losses == pytest.approx(expected, rel=1e-5)
     assert metrics(here / "distillation")[0]["loss"] > 0.1  # the teacher is another model
+    assert metrics(here / "sdpo")[0]["self_distillation/reprompt_sample_fraction"] == 1
 
 
 def test_loading_that_would_leave_zeros_is_switched_off_with_a_warning(
@@ -170,4 +166,4 @@ def test_loading_that_would_leave_zeros_is_switched_off_with_a_warning(
         for name in RUNS
     }
     # SFT has no second model: Accelerate sends the policy's weights to the other processes.
-    assert said == {"grpo": True, "sft": False, "distillation": True, "gold": True}
+    assert said == {name: name != "sft" for name in RUNS}

@@ -4,6 +4,7 @@ that ``grpo`` builds where a recipe has their key.
 
 PLUGIN = {
     "part": {
+        "sampling": "r1_recipes.extras.sampling.keys",
         "dynamic_sampling": "r1_recipes.extras.sampling.dynamic",
         "curriculum": "r1_recipes.extras.sampling.curriculum",
     }
