@@ -86,6 +86,8 @@ def load_tokenizer(recipe: Recipe) -> tuple[PreTrainedTokenizerBase, ResponseFor
     if same_format and not script.chat_template and script.prefill is None:
         fmt = replace(fmt, prefill=added.prefill)
     tokenizer.chat_template = _chat_template(recipe, fmt, tokenizer)
+    if script.chat_template:
+        _warn_without_bos(recipe, tokenizer)
     variables = namespace_value(recipe, "chat_template_kwargs")
     if variables is None and not script.chat_template:
         variables = added.variables
@@ -154,7 +156,11 @@ def _chat_template(recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTok
             raise RecipeError(
                 f"{recipe.path}: chat_template: must be Jinja text or a readable file, got {text!r}"
             ) from error
-    template = text or fmt.chat_template or tokenizer.chat_template
+    if not text and fmt.chat_template:
+        # Llama's and Gemma's tokenizers start every text with a token, without which a base model
+        # writes nonsense. Text that a template has rendered gets none.
+        return ("{{ bos_token }}" if _adds_bos(tokenizer) else "") + fmt.chat_template
+    template = text or tokenizer.chat_template
     if template:
         return template
     raise RecipeError(
@@ -162,6 +168,25 @@ def _chat_template(recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTok
         "Fix: response_format: r1_zero (plain text, for base models), chat_template (ChatML: "
         "docs/migration.md), or an SFT checkpoint"
     )
+
+
+def _adds_bos(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Return whether the tokenizer starts every plain text with its BOS token."""
+    bare, whole = (tokenizer("a", add_special_tokens=adds)["input_ids"] for adds in (False, True))
+    bos = tokenizer.bos_token_id
+    return bos is not None and whole[:1] == [bos] and bare[:1] != [bos]
+
+
+def _warn_without_bos(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> None:
+    with contextlib.suppress(TemplateError):
+        text = tokenizer.apply_chat_template([{"role": "user", "content": "?"}], tokenize=False)
+        if _adds_bos(tokenizer) and not str(text).lstrip().startswith(tokenizer.bos_token):
+            logger.warning(
+                "%s: chat_template: does not start with %r, as the model's plain texts do. "
+                "Fix: start it with {{ bos_token }}",
+                recipe.path,
+                tokenizer.bos_token,
+            )
 
 
 def _check_variables(

@@ -453,3 +453,46 @@ def test_what_is_saved_on_the_way_serves_alike() -> None:
         and served != CHATML
         and holder.chat_template == CHATML
     )
+
+
+def starts_with_bos(folder: Path, tokenizer: Any) -> Path:
+    """A copy of a checkpoint whose tokenizer starts plain texts with a token, as Llama's does."""
+    from tokenizers.processors import TemplateProcessing
+
+    start = tokenizer.pad_token
+    tokenizer.bos_token = start
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single=f"{start} $A", special_tokens=[(start, tokenizer.pad_token_id)]
+    )
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_a_format_s_template_starts_as_the_tokenizer_starts_plain_text(
+    write_recipe, tiny_model, tmp_path, caplog
+) -> None:
+    from transformers import AutoTokenizer
+
+    folder = tmp_path / "llama"
+    shutil.copytree(tiny_model, folder)
+    starts_with_bos(folder, AutoTokenizer.from_pretrained(folder))
+    asked = [{"role": "user", "content": "2+2?"}]
+    for model, count in ((tiny_model, 0), (folder, 1)):
+        for name in ("r1_zero", "think_answer"):  # with a template of its own, and without
+            path = write_recipe("grpo", model_name_or_path=str(model), response_format=name)
+            tokenizer, _ = load_tokenizer(load_recipe([path], "grpo"))
+            ids = tokenizer.apply_chat_template(asked, add_generation_prompt=True)["input_ids"]
+            own = count if name == "r1_zero" else 0  # ChatML has no such token
+            assert ids.count(tokenizer.pad_token_id) == own
+            assert ids[:own] == [tokenizer.bos_token_id] * own
+    for template, warnings in ((CHATML, 1), ("{{ bos_token }}" + CHATML, 0)):
+        caplog.clear()
+        path = write_recipe("grpo", model_name_or_path=str(folder), chat_template=template)
+        load_tokenizer(load_recipe([path], "grpo"))
+        assert caplog.text.count("chat_template: ") == warnings
+    # What was trained is asked in the same way.
+    path = write_recipe("grpo", model_name_or_path=str(folder), response_format="r1_zero")
+    tokenizer, _ = load_tokenizer(load_recipe([path], "grpo"))
+    tokenizer.save_pretrained(folder)
+    again, _ = load_tokenizer(load_recipe([path], "grpo"))
+    assert again.chat_template == tokenizer.chat_template
