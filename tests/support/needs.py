@@ -23,6 +23,7 @@ _EXTRA_OF_MAPPER = {
     "multiple_choice": "choices",
     "reasoning_gym": "reasoning_gym",
     "reverse_text": "reverse_text",
+    "summary": "summary",
     "verifiable_code": "code",
     "verifiers": "verifiers",
 }

@@ -7,7 +7,7 @@ from typing import ClassVar
 import regex
 
 from r1_recipes.common.messages import UNSPACED
-from r1_recipes.prompts.formats import is_blank
+from r1_recipes.prompts.formats import ResponseFormat, is_blank
 from r1_recipes.rewards.accuracy import parsed_answer
 from r1_recipes.rewards.registry import Reward, register_reward
 
@@ -223,3 +223,19 @@ class IntegerAnswerReward(Reward):
     def score_text(self, text: str) -> float:
         answer = parsed_answer(self.response_format, text)
         return float(_INTEGER.fullmatch((answer or "").strip()) is not None)
+
+
+def text_after_reasoning(fmt: ResponseFormat, completion: str) -> str | None:
+    """Return the text after the reasoning, stripped and without answer tags.
+
+    Return ``None`` if the reasoning is not closed or nothing follows it.
+    """
+    body = fmt.full_text(completion)
+    if fmt.reasoning_tags:
+        opening, closing = fmt.reasoning_tags
+        before, closed, body = body.rpartition(closing)
+        if opening in body or (opening == closing and closed and opening not in before):
+            return None
+    for tag in fmt.answer_tags or ():
+        body = body.replace(tag, "")
+    return body.strip() or None

@@ -13,7 +13,6 @@ from PIL import Image as Pillow
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.data import MAPPERS, SkipRow, get_mapper, load_dataset
-from r1_recipes.data.mappers.columns import content_words
 from r1_recipes.data.render import LoadReport, Renderer, RowMapper
 from r1_recipes.prompts import get_response_format
 from tests.core.data.test_load import arguments
@@ -429,46 +428,3 @@ def test_a_picture_stays_one_in_the_dataset_and_is_for_grpo_alone():
             RecipeError, match=f"'image_question' gives pictures, which {method} does not support"
         ):
             load_dataset(args, get_response_format("think_answer"), method, rows=rows)
-
-
-def test_summary_s_facts_are_numbers_and_content_words_of_both():
-    document = "We moved to Bern in 2019 with two cats. One ran away, and we put up 1,200 posters."
-    mapped = get_mapper("summary")(
-        {
-            "prompt": document,
-            "completion": "Moved to Bern in 2019 from Paris; 1,200 posters for the cat.",
-        }
-    )
-    # "cat" has three letters and Paris is not in the text
-    assert mapped["facts"] == ["moved", "bern", "2019", "1,200", "posters"]
-    assert (mapped["document"], mapped["solution"]) == (
-        document,
-        "Moved to Bern in 2019 from Paris; 1,200 posters for the cat.",
-    )
-    assert mapped["question"].endswith(document)
-    with pytest.raises(SkipRow, match="share no number"):
-        get_mapper("summary")({"prompt": "One two.", "completion": "Three."})
-    own = get_mapper(
-        "summary",
-        template="TL;DR {document} {x}",
-        document_column="article",
-        summary_column="highlights",
-    )
-    assert (
-        own({"article": "Bern is cold.", "highlights": "Bern."})["question"]
-        == "TL;DR Bern is cold. {x}"
-    )
-    assert own.missing(["article"]) == ["highlights"]
-    with pytest.raises(RecipeError, match=r"must contain \{document\}"):
-        get_mapper("summary", template="TL;DR")
-
-
-def test_content_words():
-    assert content_words("About 3.5 Posters, posters! It's über-cold; 1,200 km") == [
-        "3.5",
-        "posters",
-        "posters",
-        "über",
-        "cold",
-        "1,200",
-    ]

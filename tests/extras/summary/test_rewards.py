@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.data import get_mapper
+from r1_recipes.extras.summary.rewards import SummaryCompressionReward, SummaryFactsReward
 from r1_recipes.prompts import FORMATS
-from r1_recipes.rewards.summary import SummaryCompressionReward, SummaryFactsReward
 from tests.support.rewards import HOSTILE, seconds
 
 FMT = FORMATS["think_prose"]

@@ -20,7 +20,7 @@ from r1_recipes.extras.code.sandbox import Call, Outcome, Sandbox, SandboxError
 from r1_recipes.extras.code.sandbox.bubblewrap import Bubblewrap
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.rewards.registry import Column, Log, Reward, Values, ignore, register_reward
-from r1_recipes.rewards.summary import summary
+from r1_recipes.rewards.text import text_after_reasoning
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,10 @@ def extract_code(fmt: ResponseFormat, completion: str, language: str) -> str | N
 
     In a format without answer tags, the program follows the reasoning.
     """
-    answer = fmt.parse(completion).answer if fmt.answer_tags else summary(fmt, completion)
+    if fmt.answer_tags:
+        answer = fmt.parse(completion).answer
+    else:
+        answer = text_after_reasoning(fmt, completion)
     code = last_fence(answer or "", _PYTHON if language in _PYTHON else (language,))
     return code if code is None or len(code) <= MAX_CODE_CHARS else None
 

@@ -1,4 +1,4 @@
-"""A small model from the package registry, for machines without access to a model hub."""
+"""Small models from the package registry, for machines without access to a model hub."""
 
 PLUGIN = {
     "command": {
@@ -6,5 +6,6 @@ PLUGIN = {
     },
     "model": {
         "embedded:SmolLM2-135M-Instruct": "r1_recipes.extras.demo.weights:smollm2_checkpoint",
+        "embedded:gemma-3-270m": "r1_recipes.extras.demo.weights:gemma_checkpoint",
     },
 }

@@ -3,25 +3,9 @@
 from typing import Any
 
 from r1_recipes.common.messages import completion_texts
-from r1_recipes.data.mappers.columns import content_words
-from r1_recipes.prompts.formats import ResponseFormat
+from r1_recipes.extras.summary.mapper import content_words
 from r1_recipes.rewards.registry import Column, Reward, Values, register_reward
-
-
-def summary(fmt: ResponseFormat, completion: str) -> str | None:
-    """Return the text after the reasoning, stripped and without answer tags.
-
-    Return ``None`` if the reasoning is not closed or nothing follows it.
-    """
-    body = fmt.full_text(completion)
-    if fmt.reasoning_tags:
-        opening, closing = fmt.reasoning_tags
-        before, closed, body = body.rpartition(closing)
-        if opening in body or (opening == closing and closed and opening not in before):
-            return None
-    for tag in fmt.answer_tags or ():
-        body = body.replace(tag, "")
-    return body.strip() or None
+from r1_recipes.rewards.text import text_after_reasoning
 
 
 @register_reward("summary_facts")
@@ -39,7 +23,7 @@ class SummaryFactsReward(Reward):
         if facts is None:
             raise self.missing("a column 'facts' with a list of words per row", columns)
         mentioned = [
-            set(content_words(summary(self.response_format, text) or ""))
+            set(content_words(text_after_reasoning(self.response_format, text) or ""))
             for text in completion_texts(completions)
         ]
         return [
@@ -78,7 +62,7 @@ class SummaryCompressionReward(SummaryFactsReward):
         for text, whole, share in zip(texts, document, shares, strict=True):
             score = None
             if share is not None and whole:
-                short = summary(self.response_format, text) or ""
+                short = text_after_reasoning(self.response_format, text) or ""
                 kept = short and share >= self.summary_min_facts
                 score = max(0.0, 1.0 - len(short) / len(whole)) if kept else 0.0
             scores.append(score)
