@@ -136,13 +136,13 @@ def test_what_stands_as_ours_is_what_the_recipe_resolves_to(name, monkeypatch):
                     wanted = float(wanted)
                 assert wanted == found, f"{key}: the table says {value}, the recipe has {found!r}"
             named.add(key)
-    decisive = set(DECISIVE.get(recipe.method, "").split()) | set(recipe.settings) - set(
-        RUN_KEYS.split()
-    )
-    if recipe.method == "grpo" and recipe.training.beta:
-        decisive.add("use_bias_correction_kl")
-    if getattr(recipe.training, "use_vllm", False) or "use_vllm" in recipe.adapted:
-        decisive.add("vllm_importance_sampling_correction")
+    decisive = set(recipe.settings) - set(RUN_KEYS.split())
+    if namespace_value(recipe, "train_with") != "sdpo":  # which has no policy gradient
+        decisive |= set(DECISIVE.get(recipe.method, "").split())
+        if recipe.method == "grpo" and recipe.training.beta:
+            decisive.add("use_bias_correction_kl")
+        if getattr(recipe.training, "use_vllm", False) or "use_vllm" in recipe.adapted:
+            decisive.add("vllm_importance_sampling_correction")
     assert decisive - named == set()
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from r1_recipes.common import extras, gpu, processes
-from r1_recipes.common.errors import RecipeError, located, nearest
+from r1_recipes.common.errors import RecipeError, located
 from r1_recipes.common.files import find_local, find_yaml
 from r1_recipes.common.masking import masked
 from r1_recipes.common.plugins import look_beside
@@ -22,8 +22,21 @@ from r1_recipes.common.yaml_text import read_yaml
 from r1_recipes.prompts.catalogue import written_out
 from r1_recipes.recipe import checks
 from r1_recipes.recipe.engine import longest_sequence
-from r1_recipes.recipe.types import OWN_TYPES, Recipe, Settings, argument_types, namespace_value
-from r1_recipes.recipe.values import COMMAND_LINE, convert, split_list, to_builtin
+from r1_recipes.recipe.types import (
+    OWN_TYPES,
+    Recipe,
+    Settings,
+    argument_types,
+    namespace_value,
+)
+from r1_recipes.recipe.values import (
+    COMMAND_LINE,
+    convert,
+    keys_of,
+    split_list,
+    to_builtin,
+    unknown_key,
+)
 from r1_recipes.rewards import REWARDS, reward_parameters
 
 Fields = dict[str, dataclasses.Field]
@@ -137,9 +150,10 @@ def _adapt(recipe: Recipe, settings: Settings, parser: Any) -> None:
     recipe.adapted = _follow_machine(recipe, settings)
     if unbounded:  # also without a GPU for vLLM, so that settings are the same everywhere
         _bound_engine(recipe, settings, parser)
-    # TRL's default prints every completion of every step. SDPO's cuts prompts to 512 tokens, where
-    # max_prompt_tokens leaves long ones out and counts them.
-    defaults = {"num_completions_to_print": 0, "max_prompt_length": None}
+    # TRL's default prints every completion of every step.
+    defaults = {"num_completions_to_print": 0}
+    if settings.get("train_with") == "sdpo":
+        defaults |= extras.needed("sdpo", "train_with").DEFAULTS
     parser.set_defaults_with_config(**{**defaults, **settings})
     if "ACCELERATE_MIXED_PRECISION" in os.environ and {"bf16", "fp16"} & settings.keys():
         # Accelerate's launcher sets this variable to the precision of its config file, and the
@@ -252,7 +266,7 @@ def _parser(types_: tuple[type, ...], reward_fields: Fields, path: Path) -> tupl
     """Return the parser of all keys, and what it knows about each."""
     from trl import TrlParser
 
-    trainer_keys = _keys(types_)
+    trainer_keys = keys_of(types_)
     for name in sorted(trainer_keys & reward_fields.keys()):
         raise RecipeError(
             f"{path}: reward_funcs: parameter {name!r} of a reward is a key of the trainer "
@@ -275,10 +289,6 @@ def _parser(types_: tuple[type, ...], reward_fields: Fields, path: Path) -> tupl
     return parser, known
 
 
-def _keys(types_: tuple[type, ...]) -> set[str]:
-    return {f.name for part in types_ for f in dataclasses.fields(part)}
-
-
 def _field_type(f: dataclasses.Field) -> Any:
     # With `from __future__ import annotations` the type is text. Rewards take scalars and lists of
     # scalars.
@@ -293,22 +303,8 @@ def _field_type(f: dataclasses.Field) -> Any:
 def _convert(values: Settings, source: str, known: Known, method: str) -> Settings:
     for key in values:
         if key not in known:
-            raise _unknown_key(key, source, known, method)
+            raise unknown_key(key, source, known, method)
     return {key: convert(*known[key], value, source) for key, value in values.items()}
-
-
-def _unknown_key(key: str, source: str, known: Known, method: str) -> RecipeError:
-    foreign = extras.part("foreign")
-    nearest_keys = [foreign.SHORT[key]] if foreign and key in foreign.SHORT else nearest(key, known)
-    hint = f" Did you mean {' or '.join(nearest_keys)}?" if nearest_keys else ""
-    place = ""
-    for other in reversed(OWN_TYPES):
-        if key in _keys(argument_types(other)):
-            place = f", but it is a key of {other}: python -m r1_recipes.{other} FILE"
-    return RecipeError(
-        f"{source}: unknown key {key!r} for {method}{place}.{hint} Valid keys: TRL's config, "
-        "ModelConfig and docs/recipes.md. For keys of other projects, see docs/migration.md."
-    )
 
 
 def _settle_format(path: Path, method: str, settings: Settings) -> None:

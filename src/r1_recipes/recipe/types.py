@@ -274,12 +274,16 @@ OWN_TYPES: dict[str, tuple[type, type | str]] = {
 }
 
 
-# Method -> the key that names another trainer of TRL, and that trainer's config by the key's value.
-_TRAINERS = {
-    "grpo": ("train_with", {"sdpo": "experimental.sdpo.SDPOConfig"}),
+# Method -> the key that chooses its trainer, and the config of TRL by the key's value.
+TRAINERS = {
+    "grpo": (
+        "train_with",
+        {"grpo": "GRPOConfig", "sdpo": "experimental.sdpo.SDPOConfig"},
+    ),
     "distill": (
         "distill_with",
         {
+            "distillation": "DistillationConfig",
             "gold": "experimental.gold.GOLDConfig",
             "server": "experimental.server_distillation.ServerDistillationConfig",
         },
@@ -302,7 +306,7 @@ def argument_types(method: str, settings: Mapping[str, Any] | None = None) -> tu
 
     own, config = OWN_TYPES[method]
     if isinstance(config, str):
-        key, configs = _TRAINERS.get(method, ("", {}))
+        key, configs = TRAINERS.get(method, ("", {}))
         config = configs.get(str((settings or {}).get(key)), config)
         os.environ.setdefault(
             "TRL_EXPERIMENTAL_SILENCE", "1"

@@ -1,15 +1,19 @@
 """Convert values of YAML and the command line to the types of their keys."""
 
+import dataclasses
 import json
 import math
 import re
 import typing
 from argparse import ArgumentTypeError
+from collections.abc import Collection, Iterable
 from types import NoneType, UnionType
 from typing import Any
 
-from r1_recipes.common.errors import RecipeError, unknown_name
+from r1_recipes.common import extras
+from r1_recipes.common.errors import RecipeError, nearest, unknown_name
 from r1_recipes.common.yaml_text import parse_yaml
+from r1_recipes.recipe.types import OWN_TYPES, TRAINERS, argument_types
 
 # How messages name the source of an override.
 COMMAND_LINE = "command line"
@@ -30,14 +34,15 @@ _INTERVALS = {
     "max_completion_length "
     "eval_max_completion_length per_device_train_batch_size per_device_eval_batch_size "
     "gradient_accumulation_steps num_generations "
-    "generation_batch_size steps_per_generation num_iterations lora_r max_logged_completions",
+    "generation_batch_size steps_per_generation num_iterations lora_r max_logged_completions "
+    "teacher_sync_steps max_reprompt_len distillation_topk",
     "[0, inf)": "num_samples temperature eval_temperature beta "
     "epsilon epsilon_high delta weight_decay "
     "max_grad_norm warmup_steps seed",
     "[2, inf)": "tool_output_chars",
     "(0, inf)": "num_train_epochs logging_steps repetition_penalty lora_alpha tool_timeout",
     "(0, 1]": "top_p vllm_gpu_memory_utilization curriculum_threshold",
-    "[0, 1]": "learning_rate min_p lora_dropout",
+    "[0, 1]": "learning_rate min_p lora_dropout teacher_update_rate",
 }
 _RANGES = {key: interval for interval, keys in _INTERVALS.items() for key in keys.split()}
 
@@ -175,3 +180,32 @@ def _with_numbers(value: Any) -> Any:
 def to_builtin(value: Any) -> Any:
     """Return a value in types that YAML can write."""
     return json.loads(json.dumps(value, default=str))
+
+
+def keys_of(types_: Iterable[type]) -> set[str]:
+    """Return the names of the fields of dataclasses."""
+    return {f.name for part in types_ for f in dataclasses.fields(part)}
+
+
+def unknown_key(key: str, source: str, known: Collection[str], method: str) -> RecipeError:
+    """Return the error for a key that the method does not have, with what was probably meant."""
+    foreign = extras.part("foreign")
+    nearest_keys = [foreign.SHORT[key]] if foreign and key in foreign.SHORT else nearest(key, known)
+    hint = f" Did you mean {' or '.join(nearest_keys)}?" if nearest_keys else ""
+    place = _place_of(key, method)
+    return RecipeError(
+        f"{source}: unknown key {key!r} for {method}{place}.{hint} Valid keys: TRL's config, "
+        "ModelConfig and docs/recipes.md. For keys of other projects, see docs/migration.md."
+    )
+
+
+def _place_of(key: str, method: str) -> str:
+    """Return where else a key is known, for an error about it; "" if nowhere."""
+    chooser, choices = TRAINERS.get(method, ("", {}))
+    for choice in choices:
+        if key in keys_of(argument_types(method, {chooser: choice})):
+            return f", but it is a key with {chooser}: {choice}"
+    for other in OWN_TYPES:
+        if other != method and key in keys_of(argument_types(other)):
+            return f", but it is a key of {other}: python -m r1_recipes.{other} FILE"
+    return ""

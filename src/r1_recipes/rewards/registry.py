@@ -38,6 +38,7 @@ class Reward:
             else.
         full_marks: The score of a right answer in the format, or ``None`` if it varies.
         reads_gold: Whether the reward compares with the column ``solution``.
+        graded: Whether a partly right answer scores between 0 and full marks.
         ranks_group: Whether the reward compares the completions of one prompt with each other.
     """
 
@@ -46,6 +47,7 @@ class Reward:
     judges: ClassVar[str] = ""
     full_marks: ClassVar[float | None] = None
     reads_gold: ClassVar[bool] = False
+    graded: ClassVar[bool] = False
     ranks_group: ClassVar[bool] = False
 
     @property

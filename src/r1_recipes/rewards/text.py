@@ -225,7 +225,7 @@ class IntegerAnswerReward(Reward):
         return float(_INTEGER.fullmatch((answer or "").strip()) is not None)
 
 
-def text_after_reasoning(fmt: ResponseFormat, completion: str) -> str | None:
+def shown_text(fmt: ResponseFormat, completion: str) -> str | None:
     """Return the text after the reasoning, stripped and without answer tags.
 
     Return ``None`` if the reasoning is not closed or nothing follows it.

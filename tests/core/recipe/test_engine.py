@@ -41,8 +41,8 @@ MODELS = {
     "deepseek-ai/deepseek-math-7b-instruct": (6910, 30, 32, 128, 4096),
     "meta-llama/Llama-3.1-8B": (8030, 32, 8, 128, 131072),
 }
-# GiB that CUDA reports for a GPU of so many GB: a T4, an RTX 3090, an A100, an L40S, an H100.
-CARDS = {16: 14.6, 24: 23.5, 40: 39.4, 48: 44.4, 80: 79.1}
+# GiB that CUDA reports for a GPU of so many GB: a T4, an RTX 3090, an A100, an L40S, an H100, a GH200.
+CARDS = {16: 14.6, 24: 23.5, 40: 39.4, 48: 44.4, 80: 79.1, 96: 94.0}
 MADE_BY = {read_yaml(path).get("output_dir"): path for path in RECIPES}
 
 

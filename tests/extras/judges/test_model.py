@@ -22,7 +22,7 @@ from r1_recipes.extras.judges import model as model_module
 from r1_recipes.extras.judges.model import ModelReward, _whole_model
 from r1_recipes.prompts import FORMATS, get_response_format
 from r1_recipes.rewards import get_reward_funcs
-from r1_recipes.rewards.text import text_after_reasoning
+from r1_recipes.rewards.text import shown_text
 from tests.core.common.test_chat_client import Answer, ChatStub, chat_stub, completion  # noqa: F401
 
 THINK = get_response_format("think_answer")
@@ -145,20 +145,20 @@ def turn(question: list[dict[str, str]], text: str) -> list[dict[str, str]]:
     ],
 )
 def test_summary(name: str, completion: str, expected: str | None) -> None:
-    assert text_after_reasoning(get_response_format(name), completion) == expected
+    assert shown_text(get_response_format(name), completion) == expected
 
 
 def test_summary_reads_the_prefill() -> None:
     fmt = get_response_format("think_answer", prefill="<think>\n")
-    assert text_after_reasoning(fmt, "still at it") is None
-    assert text_after_reasoning(fmt, "a</think>b") == "b"
+    assert shown_text(fmt, "still at it") is None
+    assert shown_text(fmt, "a</think>b") == "b"
 
 
 @given(
     st.sampled_from(sorted(FORMATS)), st.text("<>/thinkasw|special_token\\boxed{} \n", max_size=60)
 )
 def test_summary_takes_any_text(name: str, text: str) -> None:
-    found = text_after_reasoning(FORMATS[name], text)
+    found = shown_text(FORMATS[name], text)
     assert found is None or (found == found.strip() != "")
 
 

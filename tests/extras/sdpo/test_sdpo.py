@@ -43,6 +43,7 @@ OVERRIDDEN = {
         "group_std_rewards",
     ],
     "_save_checkpoint": ["self", "model", "trial"],
+    "_compute_self_distillation_loss": ["self", "model", "inputs", "distillation_logits"],
 }
 
 
@@ -163,14 +164,36 @@ def test_a_reward_may_be_async_and_its_error_stops_the_run(
         ({"distillation_mode": "topk_logits"}, "distillation_topk"),
         ({"use_peft": True}, "teacher_model_kind"),
         ({"teacher_model_kind": "frozen"}, "teacher_model_kind"),
-        ({"prefill": "<think>"}, "prefill"),
-        ({"log_completions": True}, "unknown key 'log_completions'"),
+        ({"dtype": "bfloat16"}, "dtype"),
+        ({"teacher_update_rate": 0.5, "teacher_model_kind": "live"}, "teacher_update_rate"),
+        ({"teacher_sync_steps": 0}, "teacher_sync_steps"),
+        ({"use_teacher_server": True}, "use_teacher_server"),
+        ({"use_successful_as_teacher": False}, "use_successful_as_teacher"),
+        ({"max_completion_length": 16384}, "max_reprompt_len"),
+        ({"solution_template": "The answer is \\boxed{}."}, "solution_template"),
+        ({"reprompt_template": "{question}{solution}"}, "reprompt_template"),
+        (
+            {"remove_thinking_from_demonstration": True, "response_format": "boxed"},
+            "remove_thinking_from_demonstration",
+        ),
+        ({"log_completions": True}, "unknown key 'log_completions' for grpo, .* train_with: grpo"),
         ({"train_with": "ppo"}, "train_with"),
         # A wrong answer in the format reaches 1.0.
         ({"reward_weights": [1.0, 1.0]}, "success_reward_threshold"),
         ({"success_reward_threshold": 0.2}, "success_reward_threshold"),
         # No answer reaches 1.0.
         ({"reward_weights": [0.5, 0.2]}, "success_reward_threshold"),
+        # A text that is nearly right does.
+        ({"reward_funcs": ["text_similarity", "format"]}, "success_reward_threshold"),
+        # No row of one task has both rewards.
+        (
+            {
+                "reward_funcs": ["accuracy", "exact_match"],
+                "reward_weights": [0.5, 0.5],
+                "task_rewards": {"a": ["accuracy"], "b": ["exact_match"]},
+            },
+            "success_reward_threshold",
+        ),
     ],
 )
 def test_what_sdpo_would_ignore_or_misread_is_refused(write_recipe, changes, key: str) -> None:
@@ -189,6 +212,7 @@ def test_what_sdpo_would_ignore_or_misread_is_refused(write_recipe, changes, key
         {"use_peft": True, "teacher_model_kind": "live"},
         {"reward_weights": [0.5, 0.2], "success_reward_threshold": 0.5},
         {"reward_funcs": ["accuracy"], "reward_weights": None},
+        {"prefill": "<think>", "teacher_model_kind": "base", "dtype": "bfloat16"},
         # Other rewards have no full marks that are known.
         {"reward_funcs": ["accuracy", "tests.conftest:letters"]},
     ],
@@ -197,3 +221,25 @@ def test_what_sdpo_can_do_is_taken(write_recipe, changes) -> None:
     keys = {**RULED, "reward_weights": [1.0, 0.2], **changes}
     recipe = load_recipe([write_recipe("grpo", **keys)], "grpo")
     assert recipe.training.max_prompt_length is None  # TRL's default cuts prompts
+
+
+def test_the_rate_is_grpo_s_where_a_recipe_has_none(write_recipe) -> None:
+    keys = {**RULED, "reward_weights": [1.0, 0.2], "learning_rate": None}
+    recipe = load_recipe([write_recipe("grpo", **keys)], "grpo")
+    assert recipe.training.learning_rate == 1e-6  # SDPOConfig's own is 5e-5
+
+
+def unsure(completions: list, log_metric: Any, **columns: Any) -> list[float | None]:
+    log_metric("unsure/rows", 1.0)
+    return [None, *letters(completions[1:])]
+
+
+def test_a_completion_without_a_verdict_is_not_learned_from(write_recipe, tmp_path: Path) -> None:
+    keys = {"reward_funcs": [f"{__name__}:unsure"], "max_steps": 1}
+    grpo.main([write_recipe("grpo", **{**SDPO, **keys})])
+    table = pandas.read_parquet(tmp_path / "run" / "completions" / "completions_00001.parquet")
+    assert table["unsure"].isna().tolist() == [True, False, False, False]
+    assert (table["advantage"][0], table["distilled"][0]) == (0, 0)
+    [entry] = metrics(tmp_path / "run")
+    assert entry["reward"] == pytest.approx(table["unsure"][1:].mean())
+    assert entry["unsure/rows"] == 1.0

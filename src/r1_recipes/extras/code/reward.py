@@ -20,7 +20,7 @@ from r1_recipes.extras.code.sandbox import Call, Outcome, Sandbox, SandboxError
 from r1_recipes.extras.code.sandbox.bubblewrap import Bubblewrap
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.rewards.registry import Column, Log, Reward, Values, ignore, register_reward
-from r1_recipes.rewards.text import text_after_reasoning
+from r1_recipes.rewards.text import shown_text
 
 logger = logging.getLogger(__name__)
 
@@ -38,10 +38,7 @@ def extract_code(fmt: ResponseFormat, completion: str, language: str) -> str | N
 
     In a format without answer tags, the program follows the reasoning.
     """
-    if fmt.answer_tags:
-        answer = fmt.parse(completion).answer
-    else:
-        answer = text_after_reasoning(fmt, completion)
+    answer = fmt.parse(completion).answer if fmt.answer_tags else shown_text(fmt, completion)
     code = last_fence(answer or "", _PYTHON if language in _PYTHON else (language,))
     return code if code is None or len(code) <= MAX_CODE_CHARS else None
 
@@ -224,7 +221,7 @@ class CodeReward(Reward):
 
     judges = "answer"
     full_marks = 1.0
-
+    graded = True
     # From this share on the reward is 1, below it 0. None: the reward is the share.
     full_marks_from: ClassVar[float | None] = None
     code_language: str = "python"

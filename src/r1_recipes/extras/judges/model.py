@@ -33,7 +33,7 @@ from r1_recipes.extras.judges.ask import (
 from r1_recipes.extras.judges.rubric import Rubric, numbered, read_rubric
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.rewards.registry import REWARDS, Column, Log, Reward, Values, ignore
-from r1_recipes.rewards.text import text_after_reasoning
+from r1_recipes.rewards.text import shown_text
 
 logger = logging.getLogger(__name__)
 
@@ -145,7 +145,7 @@ class ModelReward(Reward):
     ) -> Values:
         settings = self.settings
         contexts = [self._context(prompt) for prompt in prompts]
-        read = text_after_reasoning if settings.scope == "summary" else ResponseFormat.full_text
+        read = shown_text if settings.scope == "summary" else ResponseFormat.full_text
         texts = [read(self.response_format, text) for text in completion_texts(completions)]
         prompt = settings.prompt or ""
         solutions: list[str | None] = [""] * len(texts)

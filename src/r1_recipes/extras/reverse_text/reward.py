@@ -20,6 +20,8 @@ class TextSimilarity(AnswerReward):
     has more than 300 characters.
     """
 
+    graded = True
+
     def score(self, answer: str | None, gold: str) -> float | None:
         if not 0 < len(gold) <= MAX_CHARS:
             return None

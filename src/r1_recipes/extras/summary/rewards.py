@@ -5,7 +5,7 @@ from typing import Any
 from r1_recipes.common.messages import completion_texts
 from r1_recipes.extras.summary.mapper import content_words
 from r1_recipes.rewards.registry import Column, Reward, Values, register_reward
-from r1_recipes.rewards.text import text_after_reasoning
+from r1_recipes.rewards.text import shown_text
 
 
 @register_reward("summary_facts")
@@ -23,7 +23,7 @@ class SummaryFactsReward(Reward):
         if facts is None:
             raise self.missing("a column 'facts' with a list of words per row", columns)
         mentioned = [
-            set(content_words(text_after_reasoning(self.response_format, text) or ""))
+            set(content_words(shown_text(self.response_format, text) or ""))
             for text in completion_texts(completions)
         ]
         return [
@@ -62,7 +62,7 @@ class SummaryCompressionReward(SummaryFactsReward):
         for text, whole, share in zip(texts, document, shares, strict=True):
             score = None
             if share is not None and whole:
-                short = text_after_reasoning(self.response_format, text) or ""
+                short = shown_text(self.response_format, text) or ""
                 kept = short and share >= self.summary_min_facts
                 score = max(0.0, 1.0 - len(short) / len(whole)) if kept else 0.0
             scores.append(score)
