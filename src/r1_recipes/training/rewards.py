@@ -30,7 +30,10 @@ class GuardedRewards:
     state: Any
 
     def guard_rewards(self, script_names: Sequence[str]) -> None:
-        """Wrap the rewards. ``script_names`` are those of the recipe; a game's own come last."""
+        """Replace the rewards by ones that never raise.
+
+        ``script_names`` are those of the recipe; a game's own come last.
+        """
         self._failed: list[Exception] = []
         self._unjudged = 0
         names = list(self.reward_func_names)
