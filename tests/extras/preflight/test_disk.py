@@ -38,6 +38,7 @@ def settings(folder: Path, *, use_peft: bool = False, **changes: Any) -> Any:
         (1, {"optim": "paged_adamw_32bit"}, (4000, 12000)),  # what is in host memory is saved, too
         (1, {"optim": "adamw_bnb_8bit"}, (4000, 6000)),
         (1, {"save_only_model": True}, (4000, 4000)),
+        (1, {"teacher_model_kind": "ema"}, (4000, 16000)),
         (8, {}, (2000, 14000)),  # bf16 weights, fp32 copy and two moments, over all processes
     ],
 )

@@ -45,7 +45,7 @@ SHAPE = Shape(
 def settings(**changes: Any) -> SimpleNamespace:
     training = {
         "optim": "adamw_torch", "bf16": True, "fp16": False, "beta": 0.0, "use_vllm": False, "use_cpu": False, "vllm_mode": "colocate",
-        "vllm_gpu_memory_utilization": 0.3,
+        "vllm_gpu_memory_utilization": 0.3, "teacher_model_kind": "live",
     }  # fmt: skip
     training |= {key: value for key, value in changes.items() if key in training}
     model = SimpleNamespace(use_peft=changes.get("use_peft", False))
@@ -75,6 +75,7 @@ def test_what_training_keeps(shards: int, changes: dict, expected: tuple[int, in
         (16_000, 1, {}, "warning"),  # activations have no room
         (15_999, 1, {}, "error"),
         (19_999, 1, {"beta": 0.1}, "error"),  # the reference model
+        (19_999, 1, {"teacher_model_kind": "ema"}, "error"),  # SDPO's teacher
         (19_000, 1, {"beta": 0.1, "use_peft": True}, "ok"),
         (9_500, 1, {"optim": "paged_adamw_32bit"}, "ok"),
         (4_800, 4, {}, "ok"),
