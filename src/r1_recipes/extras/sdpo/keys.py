@@ -144,18 +144,14 @@ def _check_threshold(recipe: GRPORecipe, threshold: float) -> None:
     names = script.reward_funcs
     rewards = get_reward_funcs(names, recipe_format(recipe), **recipe.reward_params)
     weights = recipe.training.reward_weights or [1.0] * len(names)
+    marks = [declared(reward, "full_marks") for reward in rewards]
+    parts = list(zip(names, weights, marks, rewards, strict=True))
     tasks = script.task_rewards or {"": []}
     of_a_task = {name for listed in tasks.values() for name in listed}
     for listed in tasks.values():
-        scored = [
-            (weight * declared(reward, "full_marks"), reward)
-            for name, weight, reward in zip(names, weights, rewards, strict=True)
-            if (name in listed or name not in of_a_task)
-            and declared(reward, "full_marks") is not None
-        ]
-        expected = sum(name in listed or name not in of_a_task for name in names)
-        if len(scored) == expected:
-            _check_task(scored, threshold)
+        of_a_row = [part for part in parts if part[0] in listed or part[0] not in of_a_task]
+        if all(mark is not None for _, _, mark, _ in of_a_row):
+            _check_task([(weight * mark, one) for _, weight, mark, one in of_a_row], threshold)
 
 
 def _check_task(scored: Sequence[tuple[float, Any]], threshold: float) -> None:
