@@ -25,7 +25,7 @@ USES_THE_CORE = textwrap.dedent(
     from r1_recipes.rewards import get_reward_funcs
 
     row = get_mapper("gsm8k")({"question": "What is 35 + 37?", "answer": "<<35+37=72>>\\n#### 72"})
-    for reward in get_reward_funcs(["accuracy", "format", "answer_match"], "boxed"):
+    for reward in get_reward_funcs(["accuracy", "format", "tag_count"], "boxed"):
         values = reward(prompts=[[]], completions=["\\\\boxed{72}"], completion_ids=[[1]], solution=[row["solution"]])
         print(reward.__name__, values)
     assert "grpo" in commands() and load_rows

@@ -264,6 +264,9 @@ MISTAKES = [
     ),
     ({"response_format": "think_anser"}, r"Did you mean 'think_answer'"),
     ({"mapper": "gsmk8"}, r"Did you mean 'gsm8k'"),
+    ({"mapper_config": {1: "z"}}, r"mapper_config: must be .*names as keys"),
+    ({"mapper_config": {"name": "z"}}, r"key of mapper 'gsm8k' 'name'"),
+    ({"environment": 3}, r"unknown environment '3'"),
     ({"dataset_name": "rowz.jsonl"}, r"no such file or folder \(looked in .* beside the recipe"),
     ({"dataset_name": None}, r"dataset_name: missing"),
     (

@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import re
-import shlex
 import socket
 import sys
 import time
@@ -34,23 +33,6 @@ def say(text: str) -> None:
     """
     sys.stdout.write(_printable(text) + "\n")
     sys.stdout.flush()
-
-
-def typed(word: str) -> str:
-    """Quote a word of a shell command.
-
-    Where stdout cannot encode a character, write its bytes in a form that bash and zsh read.
-    """
-    try:
-        word.encode(sys.stdout.encoding or "utf-8")
-        return shlex.quote(word)
-    except UnicodeEncodeError:
-        shown = re.sub(
-            rb"[^ -&(-\[\]-~]",
-            lambda byte: b"\\%03o" % byte[0][0],
-            word.encode("utf-8", "surrogateescape"),
-        )
-        return f"$'{shown.decode()}'"
 
 
 def _take_every_text() -> None:

@@ -8,7 +8,7 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -33,7 +33,7 @@ def _module_and_name(thing: Any) -> tuple[str, str]:
     return thing.__module__, thing.__qualname__
 
 
-class Registry(MutableMapping[str, T]):
+class Registry(Mapping[str, T]):
     """Map names of one kind to classes or functions.
 
     A name that a plugin adds is imported when it is looked up.
@@ -47,15 +47,6 @@ class Registry(MutableMapping[str, T]):
         if name in self._objects:
             return self._objects[name]
         return self.register(name, extras.load(extras.installed()[self.kind][name]))
-
-    def __setitem__(self, name: str, thing: T) -> None:
-        self._objects[name] = thing
-
-    def __delitem__(self, name: str) -> None:
-        del self._objects[name]
-
-    def clear(self) -> None:
-        self._objects.clear()
 
     def __contains__(self, name: object) -> bool:
         return name in self._objects or name in extras.installed()[self.kind]
@@ -86,12 +77,10 @@ class Registry(MutableMapping[str, T]):
         The user's object is written ``my_module:my_name`` or ``my_file.py:my_name``. Raise
         RecipeError if the name is unknown.
         """
-        if name in self._objects:
-            return self._objects[name]
-        if ":" in name:
-            return import_object(name, self.kind)
         if name in self:
             return self[name]
+        if ":" in name:
+            return import_object(name, self.kind)
         module, dot, attribute = name.rpartition(".")
         if name.endswith(".py") or "/" in name:
             fix = f"{name}:NAME"
@@ -183,7 +172,7 @@ def _user_file(name: str) -> Path | None:
 
     Search the working directory and the recipe's folder.
     """
-    path = Path(name if name.endswith(".py") else f"{name}.py").expanduser()
+    path = Path(os.path.expanduser(name if name.endswith(".py") else f"{name}.py"))
     places = (folder / path for folder in (Path.cwd(), _recipe_folder or Path.cwd()))
     return next((place for place in places if place.is_file()), None)
 

@@ -264,7 +264,7 @@ def _choose_mapper(args: Any, method: str, part: Part, columns: list[str]) -> tu
     if name in COLUMNS_BY_KEYS:
         named = {key: getattr(args, key) for key in COLUMN_KEYS}
     config = part.mapper_config or args.mapper_config or {}
-    mapper = get_mapper(name, columns, **named, **config)
+    mapper = get_mapper(name, columns, **{**named, **config})
     absent = mapper.missing(columns)
     if absent:
         raise _no_columns(mapper, absent, columns, part.id, named)

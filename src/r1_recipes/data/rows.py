@@ -13,6 +13,7 @@ import csv
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from pathlib import Path
@@ -201,7 +202,8 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, dict[str, str | None]]]:
     with path.open(encoding="utf-8-sig", newline="") as file:
         first = next((text for text in file if text.strip()), "")
         file.seek(0)
-        delimiter = max(",;\t|", key=first.count)
+        unquoted = re.sub('"[^"]*"', "", first)
+        delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",;\t|", key=unquoted.count)
         reader = csv.reader(file, delimiter=delimiter, strict=True)
         names: list[str] = []
         try:

@@ -58,7 +58,7 @@ def load_rows(
     if colon and prefix in generators:
         rows: Dataset = extras.load(generators[prefix])(rest, split, task_config or {})
         return rows
-    path = shipped(Path(name).expanduser())
+    path = shipped(Path(name))
     if path.exists():
         match = re.fullmatch(r"([^\[]*)(?:\[(-?\d+)?:(-?\d+)?\])?", split)
         if match is None:
@@ -187,7 +187,7 @@ def _files_by_split(folder: Path, config: str | None) -> dict[str, list[str]]:
     """
     from datasets import load_dataset_builder  # heavy
 
-    configs = json.dumps(_configs(folder), default=str)
+    configs = json.dumps(_configs(folder), default=str, ensure_ascii=False)
     if re.search("://|::", configs):  # Even listing the files of a URL would send a request.
         raise RecipeError(
             f"dataset_name: {folder}: README.md reads data from a URL. Fix: download the "

@@ -367,6 +367,8 @@ def ask(recipe: Recipe, name: str, question: str, backend: str) -> str:
     question = (recipe.script.prompt_template or "{question}").replace("{question}", question)
     request = Request(0, build_prompt(question, fmt, recipe.script.few_shot))
     model = get_backend(recipe, tokenizer, backend, {"prompt": [request.prompt]})
-    (completion,) = _generate(recipe, model, [request], [(0.0, 1)], None, [])[0]
-    close(model)
+    try:
+        (completion,) = _generate(recipe, model, [request], [(0.0, 1)], None, [])[0]
+    finally:
+        close(model)
     return fmt.full_text(completion.text)

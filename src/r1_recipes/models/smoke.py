@@ -126,7 +126,7 @@ def is_temporary(output_dir: Path) -> bool:
 
 def is_local(name: str | None) -> bool:
     """Return whether a data set is a local file or folder."""
-    return bool(name) and shipped(Path(str(name)).expanduser()).exists()
+    return bool(name) and shipped(Path(str(name))).exists()
 
 
 def example_rows(args: RecipeArguments, method: str) -> Any:

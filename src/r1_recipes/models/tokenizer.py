@@ -151,7 +151,7 @@ def _chat_template(recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTok
     text = recipe.script.chat_template
     if text and "{" not in text:
         try:
-            return shipped(Path(text).expanduser()).read_text(encoding="utf-8")
+            return shipped(Path(text)).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise RecipeError(
                 f"{recipe.path}: chat_template: must be Jinja text or a readable file, got {text!r}"

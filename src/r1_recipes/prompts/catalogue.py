@@ -5,9 +5,8 @@ Importing this module imports neither torch nor transformers.
 
 import html
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -21,29 +20,7 @@ CHATML = (
     "message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
-
-
-class _Formats(Mapping[str, ResponseFormat]):
-    """The formats of ``formats.yaml``, read at the first use.
-
-    A mistake in the file does not fail an import.
-    """
-
-    @cached_property
-    def _read(self) -> dict[str, ResponseFormat]:
-        return formats_of(Path(__file__).with_name("formats.yaml"))
-
-    def __getitem__(self, name: str) -> ResponseFormat:
-        return self._read[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._read)
-
-    def __len__(self) -> int:
-        return len(self._read)
-
-
-FORMATS = _Formats()
+FORMATS = formats_of(Path(__file__).with_name("formats.yaml"))
 
 
 def named_marks(prompt: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,7 +33,7 @@ def format_in_file(place: str, folders: tuple[Path, ...]) -> ResponseFormat:
     if not file.endswith((".yaml", ".yml")):  # without a name
         file, name = place, ""
     for folder in folders:
-        path = folder / Path(file).expanduser()
+        path = folder / os.path.expanduser(file)
         if path.is_file():
             break
     else:

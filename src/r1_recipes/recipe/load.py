@@ -126,8 +126,8 @@ def _translate(recipe: Recipe, config: Settings, overrides: Settings) -> tuple[S
 
 
 def _environment_fields(method: str, environment: Any) -> Fields:
-    if method not in checks.REWARDED or not environment:
-        return {}
+    if method not in checks.REWARDED or not isinstance(environment, str | dict) or not environment:
+        return {}  # another type is refused with the other keys
     return extras.needed("agents", "environment").environment_parameters(environment)
 
 

@@ -63,7 +63,10 @@ def data_are_named(recipe: Recipe) -> None:
 def mapper_is_known(recipe: Recipe) -> None:
     """Refuse a mapper that is not registered, or that does not accept ``mapper_config``."""
     if recipe.script.mapper != "auto":
-        get_mapper(recipe.script.mapper, **(recipe.script.mapper_config or {}))
+        config = recipe.script.mapper_config or {}
+        named = all(isinstance(key, str) for key in config)
+        require(named, "mapper_config", "a mapping with names as keys", config)
+        get_mapper(recipe.script.mapper, **config)
 
 
 def output_is_named(recipe: Recipe) -> None:

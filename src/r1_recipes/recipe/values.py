@@ -72,7 +72,7 @@ def convert(action: Any, hint: Any, value: Any, source: str) -> Any:
     if type(value) not in types_:
         raise RecipeError(f"{source}: {key}: must be {_type_names(types_)}, got {value!r}")
     if isinstance(value, dict) or action.type is dict:
-        return _with_numbers(value)
+        return value if key == "few_shot" else _with_numbers(value)
     return [_scalar(action, types_, item, source) for item in value]
 
 

@@ -5,7 +5,7 @@ imports no torch.
 """
 
 # Importing a family registers its rewards.
-from r1_recipes.rewards import accuracy, language, length, match, text  # noqa: F401
+from r1_recipes.rewards import accuracy, language, length, text  # noqa: F401
 from r1_recipes.rewards.build import get_reward_funcs
 from r1_recipes.rewards.registry import (
     REWARDS,

@@ -109,7 +109,7 @@ class SoftOverlongPunishmentReward(Reward):
         from trl.rewards import get_soft_overlong_punishment
 
         punish = get_soft_overlong_punishment(self.max_completion_len, self.soft_punish_cache)
-        return punish(completion_ids)
+        return punish([ids for _, ids in zip(completions, completion_ids, strict=True)])
 
 
 @register_reward("target_length")
@@ -130,4 +130,7 @@ class TargetLengthReward(Reward):
 
     def __call__(self, completions: Column, completion_ids: Column = (), **columns: Any) -> Values:
         target = self.target_length
-        return [-min(1.0, abs(len(ids) - target) / target) for ids in completion_ids]
+        return [
+            -min(1.0, abs(len(ids) - target) / target)
+            for _, ids in zip(completions, completion_ids, strict=True)
+        ]

@@ -52,8 +52,8 @@ class Reward:
 
     @property
     def __name__(self) -> str:
-        """Return the name that TRL logs the reward under."""
-        return self.name
+        """Return the name that TRL logs the reward under: of the class, if it has no other."""
+        return getattr(self, "name", type(self).__qualname__)
 
     def __call__(self, completions: Column, **columns: Any) -> Values:
         """Score a batch of completions.
@@ -107,7 +107,7 @@ class Reward:
         )
         held = f"the dataset's columns here are: {', '.join(found) or 'none'}"
         return RecipeError(
-            f"reward {self.name!r} needs {needed}; {held}. Fix: name a mapper in the recipe "
+            f"reward {self.__name__!r} needs {needed}; {held}. Fix: name a mapper in the recipe "
             f"that writes them"
         )
 
@@ -122,7 +122,7 @@ class Reward:
             RecipeError: There is no column ``solution``.
         """
         if solution is None:
-            raise self.missing("a column 'solution' with the gold answers", columns)
+            raise self.missing("a column 'solution' with the reference answers", columns)
         return [None if gold is None else str(gold) for gold in solution]
 
 

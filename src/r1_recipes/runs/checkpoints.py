@@ -190,8 +190,15 @@ def _check_batch(recipe: Recipe, output_dir: Path, checkpoint: Path, new_run: st
     Transformers finds its position in the data by counting steps.
     """
     made_by = len(list(checkpoint.glob("rng_state_*.pth"))) or 1  # one file per process
+    count = processes.world_size()
+    if made_by != count and any(checkpoint.glob("global_step*/*optim_states.pt")):
+        raise RecipeError(
+            f"output_dir {output_dir}: {checkpoint.name} has DeepSpeed's optimizer states for "
+            f"{made_by} processes, and DeepSpeed cannot load them into {count}. "
+            f"Fix: --num_processes {made_by}, or {new_run}"
+        )
     before = _batch(run_dir.recorded_settings(output_dir), made_by)
-    now = _batch(recipe.settings, processes.world_size())
+    now = _batch(recipe.settings, count)
     if before != now:
         raise RecipeError(
             f"output_dir {output_dir}: cannot resume with a different batch (checkpoint: {before}; "

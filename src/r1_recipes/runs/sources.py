@@ -53,7 +53,7 @@ def digests(settings: Settings) -> Checksums:
     code += [list(value) for value in code if isinstance(value, dict)]
     checksums = {}
     for name in texts(data):
-        path = files.shipped(Path(name).expanduser())
+        path = files.shipped(Path(name))
         with contextlib.suppress(OSError, ValueError):  # loading the data reports the error
             if path.exists():
                 checksums[f"the data in {name}"] = _content(path)

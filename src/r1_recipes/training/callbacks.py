@@ -6,6 +6,7 @@ This module is heavy: it imports Transformers, and so torch.
 import contextlib
 import json
 import logging
+import math
 import os
 import random
 import re
@@ -31,7 +32,6 @@ from r1_recipes.runs import checkpoints
 from r1_recipes.runs.run_dir import METRICS_FILE, Run, refresh_page
 from r1_recipes.training.engine import random_states, set_random_states
 from r1_recipes.training.start import plan
-from r1_recipes.training.trainer import RowOrder
 
 logger = logging.getLogger(__name__)
 
@@ -116,20 +116,53 @@ class StopAndSave(TrainerCallback):
 
     def __init__(self, run: Run) -> None:
         self._run = run
+        self._stops = False
+        self._began = math.inf
+        self._longest = _launcher_waits()
 
     def on_step_begin(self, args, state, control, **kwargs) -> None:
+        self._began = time.monotonic()
         # Transformers checks for the last step only after another step.
         if state.global_step >= state.max_steps:
             raise AllStepsTrained
 
     def on_step_end(self, args, state, control, **kwargs):
         self._run.restore_state = _state_restorer(state)
+        seconds = time.monotonic() - self._began
+        if seconds > self._longest:
+            logger.warning(
+                "a step took %.0f s, but the launcher kills its processes %.0f s after Ctrl-C or "
+                "SIGTERM, so a stopped run would lose the steps since its last checkpoint. Fix: "
+                "start it with PET_SHUTDOWN_TIMEOUT=%.0f in the environment",
+                seconds,
+                self._longest,
+                3 * seconds,
+            )
+            self._longest = math.inf
         # Ranks get the signal at different moments. If only one stopped, the others would hang.
         if any(processes.gather([self._run.stop_requested])):
-            self._run.stop_requested = True
+            self._run.stop_requested = self._stops = True
             control.should_training_stop = True
             control.should_save = control.should_save or args.save_strategy != "no"
+            # It comes before the checkpoint, and may take longer than whoever stops the run waits.
+            # With save_strategy "best", it would decide whether there is a checkpoint.
+            control.should_evaluate = False
         return control
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        if self._stops:  # the checkpoint is saved
+            control.should_evaluate = control.should_save = False
+        return control
+
+
+def _launcher_waits() -> float:
+    """Return how many seconds after a signal torch's launcher kills its processes."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return math.inf
+    for name in ("PET_SHUTDOWN_TIMEOUT", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"):
+        if name in os.environ:
+            return float(os.environ[name])
+    return 30.0
 
 
 def _state_restorer(state: Any) -> Callable[[], None]:
@@ -319,7 +352,6 @@ def callbacks(run: Run) -> list[TrainerCallback]:
     """
     return [
         StopAndSave(run),
-        RowOrder(),
         ServedTemplate(run.opening),
         Manifests(),
         Records(run.output_dir),

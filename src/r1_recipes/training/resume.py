@@ -8,6 +8,8 @@ from typing import Any
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import Trainer, TrainerCallback
 
+from r1_recipes.training.trainer import RowOrder
+
 logger = logging.getLogger(__name__)
 
 # What an optimizer's parameter groups hold of a recipe; the rest of a group is the state of
@@ -52,6 +54,13 @@ class TodaysSettings(TrainerCallback):
             group.update({**today, "lr": rates[-1]})
         lr_scheduler.base_lrs = [today["initial_lr"] for today in self._groups]
         lr_scheduler._last_lr = rates
+
+
+def prepare_to_resume(trainer: Trainer) -> None:
+    """Let a trainer take up rows, rate and weights where its checkpoint left them."""
+    trainer.add_callback(TodaysSettings(trainer))
+    trainer.add_callback(RowOrder(trainer))
+    pass_over_tied_weights(trainer)
 
 
 def pass_over_tied_weights(trainer: Trainer) -> None:

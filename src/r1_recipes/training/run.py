@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import logging
 import os
+import shlex
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from r1_recipes.common import extras, processes
-from r1_recipes.common.console import reported_errors, typed
+from r1_recipes.common.console import reported_errors
 from r1_recipes.common.errors import RecipeError, StoppedTogether
 from r1_recipes.common.files import disk_problems_named
 from r1_recipes.models.engine import check_room, dimensions, fit_engine
@@ -57,6 +57,7 @@ def run_recipe(argv: Sequence[str] | None, method: str, build_trainer: BuildTrai
         with weights.loaded_whole(run.recipe):
             trainer = build_trainer(run.recipe, fmt, tokenizer, arguments)
         weights.prepare(run.recipe, trainer)
+        processes.destroy_process_group_at_exit()
         try:
             with disk_problems_named(run.output_dir):
                 train(run, trainer)
@@ -65,20 +66,19 @@ def run_recipe(argv: Sequence[str] | None, method: str, build_trainer: BuildTrai
             if run.output_dir.is_dir() and not is_temporary(run.output_dir):
                 refresh_page(run.output_dir)
         _say_next(run)
-        processes.destroy_process_group_at_exit()
 
 
 def _say_next(run: Run) -> None:
     """Log the next commands: compare the model with its base, ask it a question, open the page."""
     recipe = run.recipe
-    model = typed(str(run.output_dir))
+    model = shlex.quote(str(run.output_dir))
     argv = run.argv
     script = recipe.script
     if script.smoke or "R1_RECIPES_STAGE" in os.environ:
         return
     if nothing_held_out(recipe, 1):
         argv = [*argv, "--dataset_test_split", script.dataset_train_split]
-    words = " ".join(map(typed, _without_training_keys(argv)))
+    words = shlex.join(_without_training_keys(argv))
     evaluate = f"python -m r1_recipes.evaluate {words} --model"
     commands = _comparison(recipe, evaluate, model) if recipe.method == "grpo" else []
     if recipe.method != "reward" and not script.environment:
@@ -148,18 +148,19 @@ def trainer_arguments(
 def train(run: Run, trainer: Trainer) -> None:
     """Train or resume. Exit with 130, after a checkpoint, if the run was asked to stop."""
     from r1_recipes.training import callbacks  # heavy
-    from r1_recipes.training.resume import TodaysSettings, pass_over_tied_weights  # heavy
+    from r1_recipes.training.resume import prepare_to_resume  # heavy
 
     if not trainer.args.disable_tqdm:
         trainer.remove_callback(callbacks.ProgressCallback)  # it prints every metric
         trainer.add_callback(callbacks.Progress)
     if run.resume_from:
         logger.info("resuming from %s", run.resume_from)
-        trainer.add_callback(TodaysSettings(trainer))
-        pass_over_tied_weights(trainer)
+        prepare_to_resume(trainer)
     try:
-        with callbacks.stop_on_signal(run), contextlib.suppress(callbacks.AllStepsTrained):
+        with callbacks.stop_on_signal(run):
             trainer.train(resume_from_checkpoint=str(run.resume_from) if run.resume_from else None)
+    except callbacks.AllStepsTrained:
+        _load_best_model(trainer)
     except StoppedTogether as error:
         again = "starts again"
         if callbacks.save_last_step(run, trainer):
@@ -183,3 +184,9 @@ def train(run: Run, trainer: Trainer) -> None:
             f"{len(trainer.train_dataset)} rows do not fill a batch. "
             "Fix: more rows, or a lower per_device_train_batch_size"
         )
+
+
+def _load_best_model(trainer: Trainer) -> None:
+    """Load the best model, as Transformers does after the last step."""
+    if trainer.args.load_best_model_at_end and trainer.state.best_model_checkpoint:
+        trainer._load_best_model()

@@ -311,7 +311,7 @@ def nothing_held_out(recipe: Recipe, rows: int) -> str:
     """
     name = recipe.script.dataset_name or ""
     named = "dataset_test_split" in recipe.settings or recipe.training.eval_strategy != "no"
-    if named or recipe.method != "grpo" or not shipped(Path(name).expanduser()).is_file():
+    if named or recipe.method != "grpo" or not shipped(Path(name)).is_file():
         return ""
     return (
         f"dataset_test_split: not set, and {name} has no splits, so no row is held out for "

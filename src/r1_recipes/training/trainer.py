@@ -60,7 +60,8 @@ class RecipeGRPOTrainer(GuardedRewards, GRPOTrainer):
         self._seconds = {"time/generation": 0.0, "time/rewards": 0.0}
         self._logged_step: int | None = None  # until the first step, of a run that goes on, too
         self._logged_completions = script.max_logged_completions
-        self._in_no_table = self._compared_with_engine = False  # whether the latest completions are
+        self._in_no_table = False  # whether the latest completions are in no table yet
+        self._uncompared = 0  # micro-batches of the latest completions to compare with the engine
         self._evaluating = False
         self.guard_rewards(script.reward_funcs)
 
@@ -85,7 +86,7 @@ class RecipeGRPOTrainer(GuardedRewards, GRPOTrainer):
         self.check_rewards(rewards)
         if self.model.training:
             self._in_no_table = True
-            self._compared_with_engine = False
+            self._uncompared = self._window
         if self.tools:
             _write_arguments_as_text(completions)
         return rewards
@@ -146,9 +147,10 @@ class RecipeGRPOTrainer(GuardedRewards, GRPOTrainer):
 
     def _compute_loss(self, model, inputs: Rows) -> torch.Tensor:
         loss = super()._compute_loss(model, inputs)
-        # The first micro-batch of a rollout is the policy that the engine has.
-        if self.model.training and not self._compared_with_engine:
-            self._compared_with_engine = True
+        # Until the first optimizer step of a rollout, the policy is the engine's. The rows of a
+        # window are sorted by length, so one micro-batch would show the longest only.
+        if self.model.training and self._uncompared:
+            self._uncompared -= 1
             # TRL compares only to correct, and spends a pass on it.
             corrects = self.vllm_importance_sampling_correction
             if "sampling_per_token_logps" in inputs and not corrects:
@@ -247,9 +249,15 @@ def _first_rows(table: Any, count: int) -> Any:
 
 
 class RowOrder(TrainerCallback):
-    """Replay the draws of RepeatSampler's generator, which is not checkpointed, so that a resumed
-    run sees the same rows.
+    """Let a resumed run see the same rows in the same rollouts.
+
+    No checkpoint holds RepeatSampler's generator, whose draws are replayed, or TRL's count of
+    micro-batches, by which it generates. With several steps per rollout and a count from 0, each
+    later rollout would begin amid the rows of one and end amid those of the next.
     """
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
 
     def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs) -> None:
         batches: Any = getattr(train_dataloader, "batch_sampler", None)
@@ -257,6 +265,11 @@ class RowOrder(TrainerCallback):
         while hasattr(batches, "batch_sampler"):
             batches = batches.batch_sampler
         sampler = getattr(batches, "sampler", None)
-        if isinstance(sampler, RepeatSampler) and sampler.shuffle:
+        if not isinstance(sampler, RepeatSampler) or args.ignore_data_skip:
+            return
+        if sampler.shuffle:
             for _ in range(int(state.epoch or 0)):
                 torch.randperm(sampler.num_samples, generator=sampler.generator)
+        accumulated = args.gradient_accumulation_steps
+        steps = math.ceil(len(train_dataloader) / accumulated)  # an epoch, as Transformers counts
+        self._trainer._step = state.global_step % steps * accumulated

@@ -209,7 +209,7 @@ def save(run: Run, trainer: Trainer) -> None:
     card = {"dataset_name": None, "tags": ["r1-recipes", run.recipe.method]}
     name = script.dataset_name
     if name and ":" not in name and script.hub == "huggingface":
-        card["dataset_name"] = None if Path(name).expanduser().exists() else name
+        card["dataset_name"] = None if os.path.exists(os.path.expanduser(name)) else name
     trainer.save_state()
     # Generation needs the cache, which training switches off.
     trainer.model.config.use_cache = True
@@ -264,7 +264,7 @@ def _write_card(
     output_dir = Path(trainer.args.output_dir)
     model_name = str(recipe.settings["model_name_or_path"])
     base = f"`{masked(model_name)}`"
-    if Path(model_name).expanduser().exists():
+    if os.path.exists(os.path.expanduser(model_name)):
         base = "a local checkpoint"
     card = output_dir / "README.md"
     text = card.read_text(encoding="utf-8")

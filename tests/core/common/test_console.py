@@ -108,17 +108,3 @@ def test_a_notebook_s_streams_are_not_changed(monkeypatch: pytest.MonkeyPatch) -
     with console.reported_errors():
         console.say("ä")
     assert sys.stdout is shown and shown.getvalue() == "ä\n"
-
-
-@pytest.mark.parametrize("word", ["a b", "zähl's.csv", os.fsdecode(b"bad\xff\\.csv"), "x.csv"])
-@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
-def test_a_command_is_quoted_for_terminals_that_cannot_show_it(
-    monkeypatch: pytest.MonkeyPatch, word: str, encoding: str
-) -> None:
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding=encoding))
-    typed = console.typed(word)
-    typed.encode(encoding)
-    said = subprocess.run(
-        ["bash", "-c", b"printf %s " + typed.encode()], capture_output=True, check=True
-    ).stdout
-    assert said == os.fsencode(word)

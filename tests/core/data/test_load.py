@@ -775,7 +775,7 @@ def test_a_column_that_first_comes_late_is_there_from_the_start(method):
         rows = Dataset.from_list([{"question": str(i)} for i in range(1600)])
         dataset, report = load_dataset(arguments(mapper="late"), FMT, method, rows=rows)
     finally:
-        del MAPPERS["late"]
+        del MAPPERS._objects["late"]
     assert (dataset["task"][0], dataset["task"][1599], dataset["level"][1599], report.read) == (
         None,
         "late",
@@ -904,6 +904,21 @@ def parts(tmp_path):
 def mixture_arguments(parts, first=None, second=None, **keys):
     datasets = [{"id": parts[0], **(first or {})}, {"id": parts[1], **(second or {})}]
     return arguments(dataset_name=None, dataset_mixture={"datasets": datasets, **keys})
+
+
+def test_each_data_set_of_a_mixture_names_its_own_columns(tmp_path):
+    first = write_jsonl(tmp_path / "first.jsonl", [{"q": "1?", "a": "1"}])
+    second = write_jsonl(tmp_path / "second.jsonl", [{"frage": "2?", "antwort": "2"}])
+    args = mixture_arguments(
+        (first, second),
+        {"mapper_config": {"prompt_column": "q", "solution_column": "a"}},
+        {"mapper_config": {"prompt_column": "frage", "solution_column": "antwort"}},
+    )
+    args.mapper = "prompt_solution"
+    args.prompt_column = "prompt"  # of the recipe, for data sets that name none
+    dataset, _ = load_dataset(args, FMT, "grpo")
+    questions = {row["prompt"][-1]["content"]: row["solution"] for row in dataset}
+    assert questions == {"1?": "1", "2?": "2"}
 
 
 def test_mixture_takes_a_share_of_each_and_shuffles_by_its_seed(parts):

@@ -74,6 +74,17 @@ def test_gsm8k_reads_any_grouped_integer(number):
     ] == str(number)
 
 
+@pytest.mark.parametrize(
+    ("answer", "solution"),
+    [("1,500", "1500"), ("$1,234,567.5", "$1234567.5"), ("-2,000 km", "-2000 km")]
+    # A decimal comma, a pair, a list, and digits that are no groups of three.
+    + [(kept, kept) for kept in ("1,5", "(1,2)", "1,2,3", "1,50,000", "1,4500", "0.5,000")],
+)
+def test_gsm8k_drops_no_comma_but_between_thousands(answer, solution):
+    mapped = get_mapper("gsm8k")({"question": "q", "answer": f"steps\n#### {answer}"})
+    assert mapped["solution"] == solution
+
+
 def test_gsm8k_takes_what_follows_the_last_mark():
     assert get_mapper("gsm8k")({"question": "q", "answer": "a #### 1 b\n#### 2"})["solution"] == "2"
 
@@ -922,7 +933,7 @@ def test_a_mapper_from_the_working_directory(tmp_path, monkeypatch, decorated):
         with pytest.raises(RecipeError, match="no module 'no_such_file'"):
             get_mapper("no_such_file:Own")
     finally:
-        MAPPERS.pop("own", None)
+        MAPPERS._objects.pop("own", None)
         sys.modules.pop("own_mapper_file", None)
 
 

@@ -197,6 +197,8 @@ SOUND = [
     ("semicolon.csv", b"a;b\n1;2\n", AB),
     ("bar.csv", b"a|b\n1|2\n", AB),
     ("tab.csv", b"a\tb\n1\t2\n", AB),
+    ("commas.tsv", b"a (x, y, z)\tb\n1\t2\n", [{"a (x, y, z)": "1", "b": "2"}]),
+    ("commas.csv", b'"a, x, y";b\n1;2\n', [{"a, x, y": "1", "b": "2"}]),
     ("comma.tsv", b"a,b\n1,2\n", AB),
     ("one.csv", b"a\n1\n\n2\n", [{"a": "1"}, {"a": "2"}]),
     (

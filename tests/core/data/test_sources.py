@@ -99,6 +99,22 @@ def test_sub_folder_as_configuration(tmp_path):
     assert as_list(load_rows(str(tmp_path / "set"), "train", config="socratic")) == ROWS[1:]
 
 
+def test_a_configuration_with_a_name_beyond_ascii(tmp_path):
+    write_jsonl(tmp_path / "set" / "a.jsonl")
+    write_jsonl(tmp_path / "set" / "b.jsonl", ROWS[1:])
+    lines = ["configs:"]
+    for name, file in (("default", "a.jsonl"), ("über", "b.jsonl")):
+        lines += [f"- config_name: {name}", f"  data_files: {file}"]
+    card = "\n".join(["---", *lines, "---", ""])
+    (tmp_path / "set" / "README.md").write_text(card, encoding="utf-8")
+    assert as_list(load_rows(str(tmp_path / "set"), "train", config="über")) == ROWS[1:]
+
+
+def test_the_home_of_a_user_that_is_unknown_is_no_file():
+    with pytest.raises(RecipeError, match="no such file"):
+        load_rows("~nobody-of-that-name/rows.jsonl", "train")
+
+
 def test_a_configuration_that_is_no_sub_folder_is_the_folder_itself(tmp_path):
     # A hub recipe (dataset_config: main) runs on a plain local copy.
     write_jsonl(tmp_path / "set" / "train.jsonl")

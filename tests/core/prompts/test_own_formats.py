@@ -11,8 +11,8 @@ from hypothesis import given
 
 from r1_recipes import grpo
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.prompts import ParsedResponse, catalogue, get_response_format
-from r1_recipes.prompts.read_format import as_mapping, read_format
+from r1_recipes.prompts import ParsedResponse, get_response_format
+from r1_recipes.prompts.read_format import as_mapping, formats_of, read_format
 from r1_recipes.recipe import load_recipe
 from r1_recipes.rewards import get_reward_funcs
 from tests.core.prompts.test_formats import FRAGMENTS
@@ -177,15 +177,12 @@ def test_a_place_that_holds_no_format(write_recipe, formats) -> None:
             load_recipe([write_recipe("grpo", response_format=value)], "grpo")
 
 
-def test_a_typo_in_the_package_s_file_is_an_error_of_the_command(
-    monkeypatch, tmp_path, write_recipe
-) -> None:
+def test_a_typo_in_a_file_of_formats_names_file_format_and_key(tmp_path: Path) -> None:
     broken = tmp_path / "formats.yaml"
     broken.write_text(yaml.safe_dump({"think_answer": {**PLAN, "layuot": "x"}}), encoding="utf-8")
-    monkeypatch.setattr(catalogue, "__file__", str(tmp_path / "catalogue.py"))
     with pytest.raises(
         RecipeError,
         match=rf"{re.escape(str(broken))}: think_answer: unknown key 'layuot'\. Did you mean "
         rf"'layout'",
     ):
-        list(catalogue._Formats())
+        formats_of(broken)

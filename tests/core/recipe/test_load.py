@@ -149,7 +149,7 @@ def test_the_path_may_stand_anywhere_and_under_config(write):
 
 
 def test_keys_with_json_and_text_for_mappings(write):
-    few_shot = [{"question": "1+1?", "reasoning": "one and one", "answer": "2"}]
+    few_shot = [{"question": "1+1?", "reasoning": "one and one", "answer": "1e5"}]
     sizes = {"train": {"size": 4, "seed": 1}, "test": {"size": 4, "seed": 2}}
     argv = [
         write(),

@@ -13,6 +13,7 @@ from trl.rewards import accuracy_reward
 from r1_recipes import verification
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import completion_texts
+from r1_recipes.extras.choices.rewards import AnswerMatchReward
 from r1_recipes.prompts import FORMATS, get_response_format
 from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.rewards.accuracy import (
@@ -22,7 +23,6 @@ from r1_recipes.rewards.accuracy import (
     parsed_answer,
 )
 from r1_recipes.rewards.length import CosineReward
-from r1_recipes.rewards.match import AnswerMatchReward
 from r1_recipes.verification import STATS, Refusal, Verdict
 from tests.support.needs import needs
 

@@ -211,6 +211,12 @@ def test_target_length(tokens, expected):
     assert TargetLengthReward(FMT)(completions=["x"], completion_ids=ids(tokens)) == [expected]
 
 
+@pytest.mark.parametrize("reward", [TargetLengthReward, SoftOverlongPunishmentReward])
+def test_a_length_needs_the_tokens_of_every_completion(reward):
+    with pytest.raises(ValueError, match="shorter"):
+        reward(FMT)(["a"])
+
+
 def test_target_length_has_its_best_value_at_the_target_and_falls_on_both_sides():
     reward = TargetLengthReward(FMT, target_length=10)
     values = [reward(completions=["x"], completion_ids=ids(tokens))[0] for tokens in range(40)]

@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import completion_texts, message_text
 from r1_recipes.prompts import get_response_format
 from r1_recipes.rewards import (
     REWARDS,
+    AnswerReward,
     Reward,
     get_reward_funcs,
     register_reward,
@@ -42,14 +44,26 @@ class Shout(Reward):
         ]
 
 
+class Mine(AnswerReward):
+    def score(self, answer: str | None, gold: str) -> float:
+        return float(answer == gold)
+
+
+def test_a_reward_that_is_not_registered_has_its_class_as_name() -> None:
+    reward = Mine(THINK)
+    assert reward.__name__ == "Mine"
+    with pytest.raises(RecipeError, match="reward 'Mine' needs a column 'solution'"):
+        reward(["a"])
+
+
 @pytest.fixture
 def registered() -> Iterator[None]:
     before = dict(REWARDS)
     register_reward("constant")(constant)
     register_reward("shout")(Shout)
     yield
-    REWARDS.clear()
-    REWARDS.update(before)
+    for name in REWARDS.keys() - before.keys():
+        del REWARDS._objects[name]
 
 
 @pytest.mark.parametrize(

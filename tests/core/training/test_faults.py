@@ -18,6 +18,7 @@ from typing import Any
 import pandas
 import pytest
 import yaml
+from transformers import TrainerControl, TrainerState
 
 from r1_recipes import evaluate, generate, grpo, sft
 from r1_recipes.common.errors import RecipeError
@@ -158,6 +159,108 @@ def test_completions_that_are_used_twice_are_drawn_again_after_a_stop(
     assert comparable(metrics(tmp_path / "run"))[:5] == comparable(metrics(tmp_path / "whole"))[:5]
     grpo.main([path, "--output_dir", str(tmp_path / "even")])
     assert_same_run(tmp_path / "even", tmp_path / "whole")
+
+
+def test_a_stop_amid_a_rollout_does_not_shift_the_later_ones(
+    write_recipe: Callable[..., str], tmp_path: Path, interrupted: Callable[[str], None]
+) -> None:
+    """Two steps train on each rollout. Step 4 draws the rest of its rollout again, and the next
+    rollout has the rows that it would have had.
+    """
+
+    def rollouts(run: Path) -> dict[str, list[str]]:
+        tables = sorted((run / "completions").glob("*.parquet"))
+        return {
+            table.stem: sorted(pandas.read_parquet(table)["prompt"].astype(str)) for table in tables
+        }
+
+    path = write_recipe(
+        "grpo", steps_per_generation=2, max_steps=8, save_steps=8, log_completions=True
+    )
+    grpo.main([path, "--output_dir", str(tmp_path / "whole")])
+    interrupted("2")  # step 3, which the first reward call after steps 1 and 2 belongs to
+    with pytest.raises(SystemExit):
+        grpo.main([path])
+    interrupted("")
+    grpo.main([path])
+    whole, run = rollouts(tmp_path / "whole"), rollouts(tmp_path / "run")
+    assert list(whole) == [f"completions_0000{step}" for step in (1, 3, 5, 7)]
+    assert run == {**whole, "completions_00004": whole["completions_00003"]}
+
+
+def test_the_best_model_is_saved_by_a_run_that_only_had_to_save(
+    write_recipe: Callable[..., str], tmp_path: Path
+) -> None:
+    """A push that failed after the last step is tried again, with the same weights."""
+    path = write_recipe(
+        "sft",
+        max_steps=3,
+        save_steps=1,
+        eval_steps=1,
+        eval_strategy="steps",
+        dataset_train_split="train[:-2]",
+        dataset_test_split="train[-2:]",
+        load_best_model_at_end=True,
+        metric_for_best_model="eval_loss",
+        greater_is_better=True,  # the worst: not the last
+    )
+    sft.main([path])
+    best = weights(tmp_path / "run")
+    last = weights(tmp_path / "run" / "checkpoint-3")
+    assert not all(last[name].equal(value) for name, value in best.items())
+    unfinished(tmp_path / "run")
+    for file in (tmp_path / "run").glob("*.safetensors"):
+        file.unlink()
+    sft.main([path])
+    again = weights(tmp_path / "run")
+    assert all(again[name].equal(value) for name, value in best.items())
+
+
+def stopped(**settings: Any) -> tuple[Any, TrainerControl]:
+    """Return the callback of a run that was asked to stop, and its orders after a step."""
+    callback = callbacks.StopAndSave(SimpleNamespace(stop_requested=True))
+    control = TrainerControl(should_evaluate=True)
+    state = TrainerState(max_steps=9, num_input_tokens_seen=0)
+    callback.on_step_begin(SimpleNamespace(**settings), state, control)
+    callback.on_step_end(SimpleNamespace(**settings), state, control)
+    return callback, control
+
+
+def test_a_stop_waits_for_no_evaluation() -> None:
+    """It comes before the checkpoint, and decides about it with ``save_strategy: best``."""
+    callback, control = stopped(save_strategy="best")
+    assert control.should_training_stop and control.should_save and not control.should_evaluate
+    # The epoch ends with the last step, and what is due then would come after the checkpoint.
+    control.should_evaluate = control.should_save = True
+    callback.on_epoch_end(None, None, control)
+    assert not control.should_evaluate and not control.should_save
+
+
+@pytest.mark.parametrize(
+    ("variables", "warns"),
+    [
+        ({}, False),
+        ({"TORCHELASTIC_RUN_ID": "none"}, False),
+        ({"TORCHELASTIC_RUN_ID": "none", "PET_SHUTDOWN_TIMEOUT": "0"}, True),
+        ({"TORCHELASTIC_RUN_ID": "none", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "0"}, True),
+    ],
+)
+def test_steps_that_the_launcher_would_not_wait_for_are_named_at_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    variables: dict[str, str],
+    warns: bool,
+) -> None:
+    for name in ("PET_SHUTDOWN_TIMEOUT", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "TORCHELASTIC_RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    callback, _ = stopped(save_strategy="steps")
+    for _ in range(2):
+        callback.on_step_end(
+            SimpleNamespace(save_strategy="steps"), TrainerState(), TrainerControl()
+        )
+    assert caplog.text.count("PET_SHUTDOWN_TIMEOUT") == warns
 
 
 @pytest.mark.parametrize("step", [3, 6])

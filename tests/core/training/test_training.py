@@ -762,6 +762,28 @@ def test_going_on_says_what_has_changed_and_refuses_another_batch(
     assert [entry["step"] for entry in metrics(run) if "loss" in entry] == [1, 2, 3, 4]
 
 
+def test_deepspeeds_states_of_other_processes_are_refused_before_a_model_is_loaded(
+    write_recipe: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    sft.main([write_recipe("sft", max_steps=2, per_device_train_batch_size=2)])
+    checkpoint = tmp_path / "run" / "checkpoint-2"
+    (checkpoint / "rng_state.pth").unlink()
+    for rank in range(2):
+        (checkpoint / f"rng_state_{rank}.pth").touch()
+    states = checkpoint / "global_step2" / "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt"
+    states.parent.mkdir()
+    states.touch()
+    checkpoints.write_manifest(checkpoint)
+    # As many rows a step, but one process instead of two.
+    said = refused("sft", write_recipe("sft", max_steps=4), capsys=capsys)
+    assert "checkpoint-2" in said and "--num_processes 2" in said
+    # Other states are not cut into the processes' parts.
+    states.unlink()
+    checkpoints.write_manifest(checkpoint)
+    sft.main([write_recipe("sft", max_steps=4)])
+    assert [entry["step"] for entry in metrics(tmp_path / "run") if "loss" in entry] == [1, 2, 3, 4]
+
+
 def test_a_run_cannot_resume_from_a_checkpoint_with_only_weights(
     write_recipe: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from pandas import DataFrame
 
 from r1_recipes.common.yaml_text import read_yaml
@@ -931,6 +932,29 @@ def test_a_random_model_is_sampled_with_the_recipes_settings(recipe, monkeypatch
         report.details["signal"][0][0] == "8 completions in 2 groups:"
         and len(report.details["signal"]) == 1 + 5
     )
+
+
+@pytest.mark.parametrize(
+    ("changes", "precision"),
+    [
+        ({"bf16": False}, None),
+        ({"bf16": True}, torch.bfloat16),
+        ({"bf16": False, "fp16": True}, torch.float16),
+        # PEFT generates with a model that Accelerate's autocast does not wrap.
+        ({"bf16": True, "use_peft": True}, None),
+    ],
+)
+def test_samples_are_computed_in_the_precision_of_training(recipe, monkeypatch, changes, precision):
+    seen = []
+
+    def watched(model, tokenizer, prompts, sampling_plans, limit):
+        enabled = torch.is_autocast_enabled("cpu")
+        seen.append(torch.get_autocast_dtype("cpu") if enabled else None)
+        return [[[Completion("x", 3, "stop")] * sampling_plans[0][1]]]
+
+    monkeypatch.setattr(signal, "complete", watched)
+    check(recipe(reward_funcs=["tests.conftest:letters"], **changes), use_model=True, groups=1)
+    assert seen == [precision]
 
 
 def test_groups_that_the_clock_cuts_are_not_judged(recipe, canned):

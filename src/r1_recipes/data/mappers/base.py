@@ -148,7 +148,7 @@ def register_mapper(name: str) -> Callable[[type[Mapper]], type[Mapper]]:
     return decorate
 
 
-def get_mapper(name: str, columns: Collection[str] = (), **config: Any) -> Mapper:
+def get_mapper(name: str, columns: Collection[str] = (), /, **config: Any) -> Mapper:
     """Build a mapper.
 
     Args:

@@ -29,6 +29,9 @@ _DAPO_OPENING = re.compile(r"\A\s*Solve the following math problem step by step\
 _DAPO_CLOSING = "Remember to put your answer on its own line after"
 
 
+_THOUSANDS = re.compile(r"(?<![\w.,])\d{1,3}(?:,\d{3})+(?!\d|,\d)")
+
+
 @register_mapper("gsm8k")
 class GSM8K(Mapper):
     """Rows of openai/gsm8k: ``question``, and ``answer`` with steps and ``#### 72``.
@@ -40,7 +43,8 @@ class GSM8K(Mapper):
 
     def __call__(self, row: dict[str, Any]) -> MappedRow:
         reasoning, mark, solution = required_text(row, "answer").rpartition("####")
-        solution = solution.strip().replace(",", "")
+        # "1,5" is a decimal in some notations, and "(1,2)" is a pair.
+        solution = _THOUSANDS.sub(lambda number: number[0].replace(",", ""), solution.strip())
         if not mark or not solution:
             raise SkipRow("no '#### NUMBER' in column 'answer'")
         return {

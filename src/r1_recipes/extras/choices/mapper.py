@@ -15,8 +15,8 @@ from r1_recipes.data.mappers.base import (
     register_mapper,
     required_text,
 )
+from r1_recipes.extras.choices.rewards import choice, words
 from r1_recipes.prompts.formats import is_blank
-from r1_recipes.rewards.match import choice, words
 
 LETTERS = ascii_uppercase[:10]  # those that the reward choice_match reads
 _ANSWER_COLUMNS = ("answerKey", "answer_idx", "cop", "answer")

@@ -3,6 +3,7 @@
 import argparse
 import os
 import re
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -131,7 +132,7 @@ def write(options: argparse.Namespace) -> str:
     printed = [f"{title:<10}{line}" for title, line in lines.items() if line]
     commands = next_commands(method, settings, [*files])
     if method == "sft" and reward and "mapper_config" not in settings:
-        typed = " ".join(map(console.typed, options.words)).replace(" --method sft", "")
+        typed = shlex.join(options.words).replace(" --method sft", "")
         commands.append(f"r1-recipes init {typed} --method grpo --model {settings['output_dir']}")
     return "\n".join([*printed, "next", *(f"  {command}" for command in commands)])
 
@@ -148,8 +149,7 @@ def files_for(
     template = f"init_{method}_cpu.yaml" if options.cpu else f"init_{method}.yaml"
     text = yaml.dump(settings, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
     files = {path: fill(template, found=text, prompts=min(8, count))}
-    rule = _WORDS["rewards"].get(settings.get("reward_funcs", [""])[0])
-    if rule:
+    if rule := _WORDS["rewards"].get(settings.get("reward_funcs", [""])[0]):
         spellings = _WORDS["german"] if "number_locale" in settings else rule["spellings"]
         test = fill("init_test.txt", recipe=repr(str(path)), spellings=[*map(tuple, spellings)])
         files[options.output / f"test_{name}.py"] = test
@@ -158,12 +158,12 @@ def files_for(
 
 def next_commands(method: str, settings: Settings, files: list[Path]) -> list[str]:
     """Return the next commands, from the test of the reward to the evaluation."""
-    recipe, *tests = (console.typed(str(path)) for path in files)
+    recipe, *tests = (shlex.quote(str(path)) for path in files)
     commands = [f"python {test}" for test in tests]
-    steps = ("preflight", f"{method} --smoke", method)
-    commands += [f"r1-recipes {step} {recipe}" for step in steps]
+    for step in ("preflight", f"{method} --smoke", method):
+        commands.append(f"r1-recipes {step} {recipe}")
     if method == "grpo":
-        model, trained = console.typed(settings["model_name_or_path"]), settings["output_dir"]
+        model, trained = map(shlex.quote, (settings["model_name_or_path"], settings["output_dir"]))
         commands.append(f"r1-recipes evaluate {recipe} --model {model} --model {trained}")
     return commands
 

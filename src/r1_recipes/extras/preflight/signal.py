@@ -16,7 +16,6 @@ from r1_recipes.extras.preflight.contract import Rewards, Row
 from r1_recipes.extras.preflight.findings import OK, WARNING, Report, evenly_spaced, graded
 from r1_recipes.models.agent import agent
 from r1_recipes.prompts.formats import ResponseFormat
-from r1_recipes.recipe import Recipe
 from r1_recipes.recipe.types import GRPORecipe
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ Sampled = tuple[Row, Completion]  # A row, and a completion of it.
 
 def check(
     report: Report,
-    recipe: Recipe,
+    recipe: GRPORecipe,
     fmt: ResponseFormat,
     rewards: Rewards,
     rows: Dataset,
@@ -68,9 +67,16 @@ def check(
 
 
 def sample(
-    report: Report, recipe: Recipe, rows: Dataset, tokenizer: Any, *, groups: int, seconds: float
+    report: Report,
+    recipe: GRPORecipe,
+    rows: Dataset,
+    tokenizer: Any,
+    *,
+    groups: int,
+    seconds: float,
 ) -> list[Sampled]:
     """Return the completions of whole groups, sampled with the recipe's generation settings."""
+    import torch
     from tqdm.auto import tqdm
     from transformers import GenerationConfig, set_seed
 
@@ -102,7 +108,10 @@ def sample(
                 break
             group.clear()
             request = Request(index, row["prompt"])
-            backend.run([request], lambda _, completions, error: group.extend(completions), [plan])
+            with torch.autocast(model.device.type, **_precision(recipe)):
+                backend.run(
+                    [request], lambda _, completions, error: group.extend(completions), [plan]
+                )
             # The time limit cut this group, so its rewards would mislead.
             if any(made.finish_reason == "length" and made.tokens < limit for made in group):
                 break
@@ -115,6 +124,22 @@ def sample(
             f"({first_line(error)[:-1]}). To skip sampling, add --no_model"
         ) from error
     return sampled
+
+
+def _precision(recipe: GRPORecipe) -> dict[str, Any]:
+    """Return the arguments of ``torch.autocast`` with which a run samples.
+
+    Accelerate wraps the model's ``forward`` in autocast. PEFT generates with the inner model, whose
+    ``forward`` is not wrapped. vLLM's weights have this type, with adapters too.
+    """
+    import torch
+
+    training = recipe.training
+    casts = training.bf16 or training.fp16
+    return {
+        "dtype": torch.bfloat16 if training.bf16 else torch.float16,
+        "enabled": casts and (training.use_vllm or not recipe.model.use_peft),
+    }
 
 
 @dataclass(frozen=True)

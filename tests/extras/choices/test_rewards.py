@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.prompts import FORMATS, get_response_format
-from r1_recipes.recipe.load import load_recipe
-from r1_recipes.rewards import get_reward_funcs
-from r1_recipes.rewards.match import (
+from r1_recipes.extras.choices.rewards import (
     AnswerMatchReward,
     ChoiceMatchReward,
     ExactMatchReward,
     choice,
     words,
 )
+from r1_recipes.prompts import FORMATS, get_response_format
+from r1_recipes.recipe.load import load_recipe
+from r1_recipes.rewards import get_reward_funcs
 from tests.conftest import REPOSITORY
 from tests.support.chat_server import chat_server, reply
 from tests.support.needs import needs
