@@ -64,7 +64,11 @@ def check(name: str, now: Any, rel: float = 0.0, abs: float = 0.0) -> None:
         )
     found = differences(yaml.safe_load(path.read_text(encoding="utf-8")), now, name, rel, abs)
     assert not found, "\n".join(
-        [f"{len(found)} differences from {path.relative_to(REPOSITORY)}:", *found[:40]]
+        [
+            f"{len(found)} differences from {path.relative_to(REPOSITORY)}. If they are meant, write "
+            "them: R1_RECIPES_WRITE_GOLDEN=1 pytest tests/test_golden.py",
+            *found[:40],
+        ]
     )
 
 

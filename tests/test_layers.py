@@ -27,8 +27,8 @@ CORE = {name: path for name, path in MODULES.items() if name.split(".")[0] != "e
 MAX_LINES = 400
 # Syntax-tree nodes, which folding and packing do not change: 55,000 and 105,000 is where they are
 # to go.
-MAX_CORE_NODES = 121_350
-MAX_NODES = 183_950
+MAX_CORE_NODES = 119_850
+MAX_NODES = 184_150
 # A dense line is one of many nodes: name its steps.
 MAX_NODES_PER_STATEMENT = 11.2
 
@@ -123,6 +123,10 @@ def test_files_are_short_and_the_layer_is_thin():
     assert {str(path): count for path, count in lines.items() if count > MAX_LINES} == {}
     for files, most in ((CORE.values(), MAX_CORE_NODES), (FILES, MAX_NODES)):
         found = nodes(files)
-        assert len(found) <= most
+        count = len(found)
+        assert count <= most, (
+            "delete, or call a library; then raise the ceiling in a commit of its own"
+        )
         statements = sum(isinstance(node, ast.stmt) for node in found)
-        assert len(found) / statements <= MAX_NODES_PER_STATEMENT
+        density = count / statements
+        assert density <= MAX_NODES_PER_STATEMENT

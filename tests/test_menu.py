@@ -168,7 +168,7 @@ def test_the_readme_counts_recipes_by_status():
             starts = tuple(word.rstrip("*") for word in re.findall(r"`([^`]+)`", cells[0]))
             kinds = [left.pop(recipe) for recipe in list(left) if recipe.startswith(starts)]
             counts = [kinds.count(kind) for kind in ("measured", "reported", "neither")]
-            assert list(map(int, re.findall(r"\d+", cells[-1]))) == counts, cells[0]
+            assert list(map(int, re.findall(r"\d+", cells[-1]))) == counts, (name, cells[0])
         assert left == {}
         measured = list(status.values()).count("measured")
         for note in text.splitlines():

@@ -16,7 +16,7 @@ from tests.conftest import REPOSITORY
 
 SOURCE = Path(r1_recipes.__file__).parent
 # Ceilings, reached on the way to 20 functions in 9 files. Lower them when the way gets shorter.
-MAX_FUNCTIONS, MAX_FILES = 65, 19
+MAX_FUNCTIONS, MAX_FILES = 64, 19
 MAX_OUTSIDE_VERIFICATION, MAX_FILES_OUTSIDE_VERIFICATION = 51, 14
 
 

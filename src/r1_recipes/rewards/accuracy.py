@@ -144,9 +144,10 @@ def _correctness(
     golds = [None if spec else gold for spec, gold in zip(scorers, solutions, strict=True)]
     verdicts = verification.judge(golds, answers, *settings)
     scored = {row: spec for row, spec in enumerate(scorers) if spec}
-    rights = verification.score([*scored.values()], [answers[row] for row in scored])
-    for row, right in zip(scored, rights, strict=True):
-        verdicts[row] = Verdict(right, _SCORER_REFUSALS[right])
+    if scored:
+        rights = verification.score([*scored.values()], [answers[row] for row in scored])
+        for row, right in zip(scored, rights, strict=True):
+            verdicts[row] = Verdict(right, _SCORER_REFUSALS[right])
     for row, (_, refusal) in enumerate(parsed):
         if refusal and verdicts[row].right is False:
             verdicts[row] = Verdict(False, refusal)

@@ -154,9 +154,10 @@ def _compare(pairs: list[_Key]) -> dict[_Key, Verdict]:
             answer.ordered,
             answer.pairs,
         )
-    replies = _ask(list(tasks.values()))
-    for pair, reply in zip(tasks, replies, strict=True):
-        verdicts[pair] = _verdict(reply, refusals[pair])
+    if tasks:
+        replies = _ask(list(tasks.values()))
+        for pair, reply in zip(tasks, replies, strict=True):
+            verdicts[pair] = _verdict(reply, refusals[pair])
     return verdicts
 
 

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
+import sympy
+
 from r1_recipes.verification.expression import Answer
 from r1_recipes.verification.numbers import (
     NUMBER,
@@ -36,9 +38,9 @@ def compare(gold: str | None, raw_gold: str, answer: Answer, precision: int = PR
     """
     if answer.pairs:
         return all(_same_texts(wanted, given, precision) for wanted, given in answer.pairs)
-    target = _value(gold) if gold else None
-    found = [_value(side) for side in answer.sides]
-    near = [_value(side) for side in answer.rounded]
+    target = parse(gold) if gold else None
+    found = [parse(side) for side in answer.sides]
+    near = [parse(side) for side in answer.rounded]
     if not found or any(value is None for value in (target, *found, *near)):
         raw = answer.raw
         return raw is not None and _same_texts(raw_gold, raw, precision, answer.ordered)
@@ -55,14 +57,8 @@ def compare(gold: str | None, raw_gold: str, answer: Answer, precision: int = PR
     return all(_approximates(target, value, typed) for value, typed in written)
 
 
-def _value(text: str) -> Any:
-    """Return the value that a text is parsed to, or ``None``."""
-    parsed = parse(text)
-    return parsed[0] if parsed else None
-
-
 def _same_texts(gold: str, answer: str, precision: int, ordered: bool = False) -> bool:
-    target, found = _value(gold), _value(answer)
+    target, found = parse(gold), parse(answer)
     if target is None or found is None:
         return False
     return same(target, found, precision, ordered)
@@ -79,8 +75,6 @@ def same(
     """Return whether two SymPy values are equal. Lists, pairs, sets, intervals and matrices are
     compared number by number.
     """
-    import sympy
-
     gold, answer = _alike(gold, answer)
     if nested and isinstance(gold, sympy.Set) != isinstance(answer, sympy.Set):
         return False  # math-verify takes 2 for {2}
@@ -131,13 +125,8 @@ def _same_interval(gold: Any, answer: Any, precision: int) -> bool:
         rounded = _decimals(gold.start) and _decimals(gold.end)
         if not rounded or not all(opens) or any(others):
             return False
-    if not _same_end(gold.start, answer.start, precision):
-        return False
-    return _same_end(gold.end, answer.end, precision)
-
-
-def _same_end(gold: Any, answer: Any, precision: int) -> bool:
-    return gold == answer or same(gold, answer, precision, is_end=True)
+    ends = (gold.start, answer.start), (gold.end, answer.end)
+    return all(end == other or same(end, other, precision, is_end=True) for end, other in ends)
 
 
 def _verify(gold: Any, answer: Any, precision: int) -> bool:
@@ -156,8 +145,6 @@ def _alike(gold: Any, answer: Any) -> tuple[Any, Any]:
     """Return two values as one type where they may mean the same. math-verify reads a pair as an
     open interval; a column may be a pair; ``i`` may be the imaginary unit.
     """
-    import sympy
-
     gold = _as_tuple(gold, answer)
     answer = _as_tuple(answer, gold)
     if not isinstance(gold, sympy.Expr) or not isinstance(answer, sympy.Expr):
@@ -172,8 +159,6 @@ def _alike(gold: Any, answer: Any) -> tuple[Any, Any]:
 
 def _as_tuple(value: Any, other: Any) -> Any:
     """Return an open interval or a column as a tuple, where the other value may be one."""
-    import sympy
-
     if isinstance(value, sympy.Interval):
         is_pair = value.left_open and value.right_open and _parts(other)
         return sympy.Tuple(value.start, value.end) if is_pair else value
@@ -187,8 +172,6 @@ def _parts(value: Any) -> list[Any]:
     """Return the parts of a list, a pair or a matrix, in the order in which they were written. The
     shape of a matrix is appended to its parts.
     """
-    import sympy
-
     if isinstance(value, sympy.FiniteSet):
         return list(getattr(value, "_unsorted_args", value.args))
     if isinstance(value, sympy.MatrixBase):
@@ -202,22 +185,16 @@ def _is_number(value: Any) -> bool:
 
 def _decimals(value: Any) -> bool:
     """Return whether a value was written with a decimal point."""
-    import sympy
-
     return isinstance(value, sympy.Basic | sympy.MatrixBase) and value.has(sympy.Float)
 
 
 def _exact(value: Any) -> Any:
     """Return a value with its decimals replaced by the fractions that were written."""
-    import sympy
-
     fractions = {decimal: sympy.Rational(str(decimal)) for decimal in value.atoms(sympy.Float)}
     return value.xreplace(fractions).doit()
 
 
 def _same_number(gold: Any, answer: Any, precision: int, is_end: bool = False) -> bool:
-    import sympy
-
     exact_gold, exact_answer = _exact(gold), _exact(answer)
     decimal = _decimals(gold) or _decimals(answer)
     if not decimal and (gold.has(sympy.UnevaluatedExpr) or answer.has(sympy.UnevaluatedExpr)):
@@ -244,8 +221,6 @@ def _scale(gold: Any) -> Any:
     """Return the power of ten that moves a reference answer below ``NEAR_ZERO`` to its first digit,
     from which its places count; 1 for any other.
     """
-    import sympy
-
     size = abs(gold.evalf(15)) if gold.is_real else 1
     if size >= NEAR_ZERO:
         return sympy.Integer(1)
@@ -276,8 +251,6 @@ def _vanishes(gold: Any, answer: Any) -> bool:
     """Return whether the difference is zero, also in the digits that math-verify cuts off.
     Variables are replaced by fixed fractions.
     """
-    import sympy
-
     if not (isinstance(gold, sympy.Expr) and isinstance(answer, sympy.Expr)):
         return True
     symbols = sorted(gold.free_symbols | answer.free_symbols, key=str)
@@ -298,8 +271,6 @@ def _rounds(typed_gold: Any, gold: Any, answer: Any, typed: bool, is_end: bool) 
     """Return whether a decimal reference answer is a rounding of the answer. An exact fraction must
     be equal instead, and 12.5% is only 0.125.
     """
-    import sympy
-
     if typed_gold.has(sympy.UnevaluatedExpr) or not gold.is_Rational or not answer.is_real:
         return False
     if not answer.is_Rational:
@@ -313,8 +284,6 @@ def _approximates(exact: Any, near: Any, typed_near: str) -> bool:
     r"""Return whether a decimal is the exact value, rounded to the places that are written: 3.46
     for 2\sqrt{3}, but not 3.0 for \sqrt{10}.
     """
-    import sympy
-
     if not isinstance(near, sympy.Float | sympy.Integer):
         return False
     if not _is_number(exact) or not getattr(exact, "is_real", False):
@@ -326,8 +295,8 @@ def _approximates(exact: Any, near: Any, typed_near: str) -> bool:
 
 
 @functools.lru_cache(PARSED_REMEMBERED)
-def parse(text: str) -> list:
-    """Return what math-verify makes of a plain number or of LaTeX.
+def parse(text: str) -> Any:
+    """Return what math-verify makes of a plain number or of LaTeX, or ``None``.
 
     Units are not removed here: math-verify's list of units contains "t" and "less", and only
     :mod:`~r1_recipes.verification.reading` knows the reference answer.
@@ -350,7 +319,8 @@ def parse(text: str) -> list:
             equations=False,
         )
         config = math_verify.LatexExtractionConfig(normalization_config=normalization)
-    return math_verify.parse(text, [config], fallback_mode="no_fallback", parsing_timeout=None)
+    found = math_verify.parse(text, [config], fallback_mode="no_fallback", parsing_timeout=None)
+    return found[0] if found else None
 
 
 def judge(

@@ -18,6 +18,7 @@ from r1_recipes.verification.gold import (
     in_its_case,
     listed,
     squeezed,
+    values_of_names,
 )
 from r1_recipes.verification.lexicon import Refusal
 from r1_recipes.verification.shapes import (
@@ -213,7 +214,7 @@ def _pair_as_gold(expression: str, gold: Gold) -> str:
     such as ``(1, 2)``.
     """
     pair = NAMED_PAIR.fullmatch(expression)
-    named = _values_of_names(pair) if pair else _values_as_gold(expression, gold)
+    named = values_of_names(pair) if pair else _values_as_gold(expression, gold)
     if named is None:
         return expression
     names = [part.label for part in named]
@@ -222,12 +223,6 @@ def _pair_as_gold(expression: str, gold: Gold) -> str:
     if pair and not all(_VARIABLE.fullmatch(name) for name in names):
         raise Refused(Refusal.CHAIN)  # (x+1, y) = (2, 3)
     return in_order_of_names(named)
-
-
-def _values_of_names(pair: re.Match[str]) -> list[Part]:
-    """Return the parts of ``(x, y) = (1, 2)``, and no parts of ``(x, y) = (1, 2, 3)``."""
-    names, values = _stripped(split(pair[1])), _stripped(split(pair[2]))
-    return list(map(Part, values, names)) if len(names) == len(values) else []
 
 
 def _values_as_gold(expression: str, gold: Gold) -> list[Part] | None:
@@ -354,7 +349,7 @@ def _read_named(bare: str, gold: Gold) -> Answer:
     if EITHER.search(bare) and not EITHER.search(gold.raw):
         raise Refused(Refusal.HEDGE)  # x = 1 or y = 2
     pair = NAMED_PAIR.fullmatch(bare)
-    named = (_values_of_names(pair) if pair else []) or _named_parts(bare, gold)
+    named = (values_of_names(pair) if pair else []) or _named_parts(bare, gold)
     if len(named) != len(gold.parts) or any("=" in part.text for part in named):
         raise Refused(Refusal.DIFFERENT)
     if any(part.label for part in named):

@@ -198,11 +198,15 @@ def _parts(cleaned: str, several: bool) -> list[Part] | None:
     pair = NAMED_PAIR.fullmatch(parts[0].text)
     if len(parts) > 1 or pair is None or min(depths(f"({pair[2]})")[1:-1]) < 1:
         return parts
-    names = split(pair[1])
-    values = split(pair[2])
+    return values_of_names(pair) or parts
+
+
+def values_of_names(pair: re.Match[str]) -> list[Part]:
+    """Return the parts of ``(x, y) = (1, 2)``, and no parts of ``(x, y) = (1, 2, 3)``."""
+    names, values = split(pair[1]), split(pair[2])
     if len(names) != len(values):
-        return parts
-    return [Part(text.strip(), name.strip()) for name, text in zip(names, values, strict=True)]
+        return []
+    return [Part(value.strip(), name.strip()) for name, value in zip(names, values, strict=True)]
 
 
 def _expression(expression: str, gold: Gold) -> Gold:

@@ -259,13 +259,6 @@ def _is_of_unit(word: str, gold: str) -> bool:
     return bool(re.fullmatch(UNIT, word) or re.fullmatch(LETTERS, word, re.IGNORECASE))
 
 
-def same_units(gold: tuple[str, ...], answer: tuple[str, ...]) -> bool:
-    """Return whether the units of an answer and of the reference answer are equal. If their numbers
-    differ, they are compared as sets.
-    """
-    return gold == answer if len(gold) == len(answer) else set(gold) == set(answer)
-
-
 def _words_of(plain: str) -> list[str]:
     """Return the units that are written in words. The words of one product or quotient are one
     unit: watt hours, metres per second per second.

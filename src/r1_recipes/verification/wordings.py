@@ -23,7 +23,6 @@ from r1_recipes.verification.units import (
     changes_unit,
     is_unit,
     names_another,
-    same_units,
     units_of,
 )
 from r1_recipes.verification.words import TELLING, is_expression
@@ -260,7 +259,9 @@ def _has_other_units(text: str, cleaned: str, gold: Gold) -> bool:
     if not gold.units:
         return False
     units = units_of(text)
-    if units and not same_units(gold.units, units):
+    if units and len(units) == len(gold.units) and units != gold.units:
+        return True
+    if units and set(units) != set(gold.units):
         return True
     if not units and (names_another(cleaned, gold.raw) or moment(cleaned) is not None):
         return True
