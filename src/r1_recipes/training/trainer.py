@@ -1,5 +1,5 @@
-"""TRL's GRPO trainer with what recipes add. Every private name of TRL that we use is here;
-tests/core/training/test_trainer.py pins them.
+"""TRL's GRPO trainer with what recipes add. Every private name of TRL that the core uses is here
+or in engine.py; tests/core/training/test_trainer.py pins them.
 
 Heavy: imports TRL, and so torch.
 """

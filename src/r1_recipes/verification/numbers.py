@@ -44,6 +44,8 @@ class Value:
         """Return whether another number equals this one; ``None`` if math-verify has to decide."""
         if self.decimal and other.decimal and rounds_to(self.number, other.number):
             return True
+        if self == other:
+            return True  # most right answers, in less time than a difference of fractions
         gap = abs(self._amount - other._amount)
         if self.percent != other.percent and not (self.decimal or other.decimal):
             plain = other if self.percent else self

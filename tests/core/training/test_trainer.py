@@ -150,16 +150,16 @@ def test_a_run_without_scores_stops(monkeypatch):
 
 
 @pytest.mark.parametrize("correction", [False, True])
-def test_the_gap_to_the_engine_is_logged_once_a_rollout(correction):
-    """Of the first micro-batch, before the policy moves; NaN, padding and a tool's words do not
-    count. TRL's correction logs it itself.
+def test_the_gap_to_the_engine_is_logged_until_the_policy_moves(correction):
+    """Of the two micro-batches that a window of sorted rows has; NaN, padding and a tool's words do
+    not count. TRL's correction logs it itself.
     """
     trainer = RecipeGRPOTrainer.__new__(RecipeGRPOTrainer)
     trainer.model, trainer.vllm_importance_sampling_correction = (
         SimpleNamespace(training=True),
         correction,
     )
-    trainer._compared_with_engine, trainer._metrics = False, {"train": defaultdict(list)}
+    trainer._uncompared, trainer._metrics = 2, {"train": defaultdict(list)}
     trainer.accelerator = SimpleNamespace(
         gather=lambda values: torch.cat([values, values * 3])
     )  # of a second rank
@@ -186,7 +186,10 @@ def test_the_gap_to_the_engine_is_logged_once_a_rollout(correction):
     if correction:
         assert logged == {}
     else:
-        assert logged == {"mean": [pytest.approx(0.2 * 2)], "max": [pytest.approx(0.6 * 3)]}
+        assert logged == {
+            "mean": [pytest.approx(0.2 * 2)] * 2,
+            "max": [pytest.approx(0.6 * 3)] * 2,
+        }
 
 
 def test_what_the_loss_computed_is_what_is_compared(monkeypatch):
