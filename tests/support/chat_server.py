@@ -29,6 +29,7 @@ def reply(text: str, tokens: Any = 5) -> dict[str, Any]:
 @contextlib.contextmanager
 def chat_server(
     answer: Callable[[dict[str, Any], int], Any],
+    owner: str | None = None,
 ) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Serve until the block ends.
 
@@ -37,6 +38,7 @@ def chat_server(
             a dict (the reply's body), an int (an
             HTTP error), ``"cut"`` (half a body, then the connection is closed) or a float (seconds
             to wait before a usual reply).
+        owner: who serves, in the list of models; without one there is no list.
 
     Yields:
         The base URL, and the bodies received so far.
@@ -44,6 +46,10 @@ def chat_server(
     seen: list[dict[str, Any]] = []
 
     class Chat(Handler):
+        def do_GET(self) -> None:
+            models = {"data": [{"id": "m", "object": "model", "created": 0, "owned_by": owner}]}
+            self.send(200 if owner else 404, json.dumps(models).encode())
+
         def do_POST(self) -> None:
             body = json.loads(self.read())
             before = seen.count(body)

@@ -83,6 +83,20 @@ class ChatServer:
             )
         return address
 
+    def takes_vllms_keys(self) -> bool:
+        """Return whether the server says that it is vLLM or SGLang, which take ``top_k``, ``min_p``
+        and ``repetition_penalty``.
+        """
+        import openai
+
+        client = openai.OpenAI(base_url=self.check(), api_key=_key(), timeout=10, max_retries=0)
+        try:
+            with client:
+                owners = {model.owned_by for model in client.models.list().data}
+        except Exception:  # not every server lists its models, and a reply may be anything
+            return False
+        return bool(owners & {"vllm", "sglang"})
+
     def chat(
         self,
         conversations: Sequence[list[dict[str, str]]],
@@ -130,10 +144,8 @@ class ChatServer:
     ) -> list[Reply]:
         from openai import AsyncOpenAI
 
-        # A local server takes any key, but the client insists on one.
-        key = os.environ.get("OPENAI_API_KEY", "").strip() or "none"
         async with AsyncOpenAI(
-            base_url=address, api_key=key, timeout=self.timeout, max_retries=self.max_retries
+            base_url=address, api_key=_key(), timeout=self.timeout, max_retries=self.max_retries
         ) as client:
             gate = asyncio.Semaphore(self.max_concurrency)
 
@@ -176,6 +188,11 @@ class ChatServer:
         # The reply has another shape, is nested too deeply, or is not JSON.
         except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
             return Reply(error=f"the reply is not a chat completion: {_error_text(error)}")
+
+
+def _key() -> str:
+    # A local server takes any key, but the client insists on one.
+    return os.environ.get("OPENAI_API_KEY", "").strip() or "none"
 
 
 def _read(answer: Any) -> Reply:

@@ -6,6 +6,7 @@ rest.
 
 import atexit
 import contextlib
+import contextvars
 import ctypes
 import os
 import signal
@@ -82,12 +83,26 @@ def wait() -> None:
         PartialState().wait_for_everyone()
 
 
+_alone = contextvars.ContextVar("alone", default=False)
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Let :func:`gather` return this process's items, for a block that the others do not run."""
+    token = _alone.set(True)
+    try:
+        yield
+    finally:
+        _alone.reset(token)
+
+
 def gather(items: list[Any]) -> list[Any]:
     """Return the items of every process, those of rank 0 first.
 
-    Return ``items`` if the processes are not connected. Every process must call it.
+    Return ``items`` if the processes are not connected, or in a block of :func:`alone`. Otherwise
+    every process must call it.
     """
-    if world_size() == 1:
+    if world_size() == 1 or _alone.get():
         return items
     import torch.distributed
     from accelerate.utils import gather_object

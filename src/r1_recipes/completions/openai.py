@@ -19,7 +19,8 @@ from r1_recipes.completions.types import (
 from r1_recipes.prompts import get_response_format
 from r1_recipes.recipe.types import Recipe
 
-# Values that change nothing. They are not sent, because not every server accepts these keys.
+# Values that change nothing. vLLM and SGLang get them too, because they would take others from the
+# model's generation_config.json. Not every other server accepts these keys.
 _NEUTRAL = {
     "top_p": 1.0,
     "top_k": 0,
@@ -91,9 +92,10 @@ class OpenAIBackend:
             "max_tokens": settings.max_completion_length,
             "chat_template_kwargs": settings.chat_template_kwargs,
         }
+        sends_all = self._server.takes_vllms_keys()
         for name, neutral in _NEUTRAL.items():
             value = getattr(settings, name)
-            if value != neutral:
+            if sends_all or value != neutral:
                 self._options[name] = value
 
     def run(

@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from r1_recipes.common import processes
 from r1_recipes.common.errors import (
     USER_ERRORS,
     RecipeError,
@@ -69,21 +70,20 @@ def score(
         if key not in ("prompt", "completion", "completion_ids")
     }
     try:
-        result = function(
-            prompts=[row["prompt"] for row in rows],
-            completions=[[{"role": "assistant", "content": text}] for text in texts],
-            completion_ids=_token_ids(texts, tokenizer, tokens),
-            # A reward may divide by these, so they must not be 0.
-            trainer_state=TrainerState(epoch=0.0, max_steps=1, num_train_epochs=1),
-            log_extra=ignore,
-            log_metric=ignore,
-            **columns,
-        )
-        if inspect.iscoroutine(result):
-            result = asyncio.run(result)
+        with processes.alone():
+            result = function(
+                prompts=[row["prompt"] for row in rows],
+                completions=[[{"role": "assistant", "content": text}] for text in texts],
+                completion_ids=_token_ids(texts, tokenizer, tokens),
+                # A reward may divide by these, so they must not be 0.
+                trainer_state=TrainerState(epoch=0.0, max_steps=1, num_train_epochs=1),
+                log_extra=ignore,
+                log_metric=ignore,
+                **columns,
+            )
+            return numbers(name, function, result, len(texts))
     except USER_ERRORS as error:
         raise _failure(name, error, columns) from error
-    return _numbers(name, function, result, len(texts))
 
 
 def _failure(name: str, error: BaseException, columns: Mapping[str, Any]) -> RecipeError:
@@ -103,7 +103,10 @@ def _failure(name: str, error: BaseException, columns: Mapping[str, Any]) -> Rec
     return RecipeError(f"reward {name!r} fails: {first_line(error)[:-1]}{place}")
 
 
-def _numbers(name: str, function: Callable, result: Any, count: int) -> Values:
+def numbers(name: str, function: Callable, result: Any, count: int) -> Values:
+    """Return what a reward returned, awaited if need be. Raise if it is not one number per text."""
+    if inspect.iscoroutine(result):
+        result = asyncio.run(result)
     with contextlib.suppress(TypeError, ValueError, OverflowError):
         values = list(result)
         if len(values) == count and all(value is None or math.isfinite(value) for value in values):
@@ -121,14 +124,14 @@ def guarded(name: str, reward: Callable, note: Callable[[RecipeError], Any]) -> 
 
     def guarded_reward(**columns: Any) -> Values:
         try:
-            return _numbers(name, reward, reward(**columns), len(columns["completions"]))
+            return numbers(name, reward, reward(**columns), len(columns["completions"]))
         except USER_ERRORS as error:
             note(_failure(name, error, columns))
             return [0.0] * len(columns["completions"])
 
     async def guarded_async_reward(**columns: Any) -> Values:
         try:
-            return _numbers(name, reward, await reward(**columns), len(columns["completions"]))
+            return numbers(name, reward, await reward(**columns), len(columns["completions"]))
         except USER_ERRORS as error:
             note(_failure(name, error, columns))
             return [0.0] * len(columns["completions"])

@@ -134,6 +134,34 @@ def check_processes(recipe: Recipe) -> None:
         )
 
 
+def check_turns(recipe: Recipe) -> None:
+    """Refuse tools on several processes that generate together.
+
+    Each process asks for further turns until its own completions are done, so their numbers of
+    calls differ (TRL 1.16: grpo_trainer.py, ``_tool_call_loop``). Where a call takes all processes,
+    they would hang, or train on each other's completions (vllm_generation.py, ``generate``).
+    """
+    if recipe.method != "grpo" or processes.world_size() == 1:
+        return
+    from accelerate.utils import parse_flag_from_env  # heavy
+
+    training, plugin = recipe.training, recipe.training.deepspeed_plugin
+    together = {
+        "vllm_mode: server": training.use_vllm and training.vllm_mode == "server",
+        "vllm_tensor_parallel_size above 1": training.use_vllm
+        and training.vllm_tensor_parallel_size > 1,
+        "ZeRO-3 without vLLM": not training.use_vllm and plugin and plugin.zero_stage == 3,
+        "FSDP without vLLM": not training.use_vllm and parse_flag_from_env("ACCELERATE_USE_FSDP"),
+    }
+    for key, holds in together.items():
+        if holds and (recipe.script.tools or recipe.script.environment):
+            raise RecipeError(
+                f"{recipe.path}: tools, environment: cannot be used on {processes.world_size()} "
+                f"processes with {key}, because their completions would be mixed up. Fix: "
+                "use_vllm: true, vllm_mode: colocate, vllm_tensor_parallel_size: 1"
+            )
+
+
 def check_trackers(recipe: Recipe) -> None:
     """Refuse a tracker in ``report_to`` that is unknown to Transformers or not installed."""
     from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK  # heavy

@@ -48,12 +48,16 @@ class GuardedRewards:
         Args:
             rewards: The rewards of all ranks, completions x rewards.
         """
-        if errors := processes.gather(self._failed):
-            raise StoppedTogether(str(errors[0]))
+        self.stop_if_a_reward_failed()
         if self.model.training and rewards.isnan().all():
             self._count_unjudged_batch()
         else:
             self._unjudged = 0
+
+    def stop_if_a_reward_failed(self) -> None:
+        """Stop all ranks if a reward failed on one; all ranks must call it."""
+        if errors := processes.gather(self._failed):
+            raise StoppedTogether(str(errors[0]))
 
     def _count_unjudged_batch(self) -> None:
         """Stop after three batches without a reward: nothing is learned, and a server that is down

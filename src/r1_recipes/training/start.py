@@ -39,6 +39,7 @@ from r1_recipes.training.machine import (
     check_push,
     check_rewards,
     check_trackers,
+    check_turns,
     prepare_trackers,
 )
 
@@ -70,6 +71,7 @@ def start(argv: Sequence[str] | None, method: str) -> Run:
         check_encoding(recipe)
         check_precision(recipe)
         check_processes(recipe)
+        check_turns(recipe)
         check_trackers(recipe)
         check_push(recipe)
     run = Run(recipe, Path(recipe.training.output_dir), masked_words(argv))

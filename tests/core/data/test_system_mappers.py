@@ -279,6 +279,23 @@ def picture(width=4, height=3, mode="RGB"):
     return Pillow.new(mode, (width, height))
 
 
+@needs("images")
+def test_a_photo_stands_upright_and_a_drawing_on_nothing_is_on_white():
+    from PIL import Image
+
+    photo, sink = picture(40, 20), io.BytesIO()
+    exif = photo.getexif()
+    exif[0x0112] = 6  # turn it by 90 degrees
+    photo.save(sink, format="JPEG", exif=exif)
+    drawing = Image.new("RGBA", (4, 3), (0, 0, 0, 0))
+    drawing.putpixel((1, 1), (0, 0, 0, 255))
+    read = get_mapper("image_question")
+    given = {"bytes": sink.getvalue(), "path": None}
+    assert read(row("image_question", image=given))["image"].size == (20, 40)
+    drawn = read(row("image_question", image={"bytes": png(drawing), "path": None}))["image"]
+    assert (drawn.getpixel((1, 1)), drawn.getpixel((0, 0))) == ((0, 0, 0), (255, 255, 255))
+
+
 def png(image):
     sink = io.BytesIO()
     image.save(sink, format="PNG")

@@ -384,3 +384,14 @@ def test_a_column_that_is_not_kept_gets_a_hint(reward: Callable, hint: bool) -> 
     with pytest.raises(RecipeError) as refused:
         score("own", reward, rows, ["x"], None)
     assert ("It gets the columns task. Fix: " in str(refused.value)) == hint
+
+
+def test_scoring_outside_training_waits_for_no_other_process(monkeypatch):
+    """Rank 0 alone scores an evaluation; ``length`` gathers its group from all ranks."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
+    monkeypatch.setattr("accelerate.utils.gather_object", lambda items: pytest.fail("waits"))
+    (length,) = get_reward_funcs(["length"], "boxed")
+    rows = [{"prompt": [{"role": "user", "content": "1?"}], "solution": "1"}] * 2
+    texts = ["\\boxed{1}", "so \\boxed{1}"]
+    assert score("length", length, rows, texts, None) == [0.5, -0.5]

@@ -27,6 +27,7 @@ from r1_recipes.recipe import load_recipe
 from r1_recipes.recipe.engine import GIB
 from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.runs.run_dir import Run
+from r1_recipes.training import machine
 from r1_recipes.training.run import _say_next, _without_training_keys
 from r1_recipes.training.start import check_encoding, check_precision, say_batch, start
 
@@ -274,3 +275,41 @@ def test_a_locale_or_a_name_that_the_libraries_cannot_write_is_refused(
     recipe.training.output_dir = os.fsdecode(b"run\xff")
     with pytest.raises(RecipeError, match=r"output_dir: must be printable text in UTF-8"):
         check_encoding(recipe)
+
+
+@pytest.mark.parametrize(
+    ("keys", "refused"),
+    [
+        ({"use_vllm": True, "vllm_mode": "server"}, True),
+        ({"use_vllm": True, "vllm_tensor_parallel_size": 2}, True),
+        ({"deepspeed_plugin": SimpleNamespace(zero_stage=3)}, True),
+        ({"deepspeed_plugin": SimpleNamespace(zero_stage=3), "use_vllm": True}, False),
+        ({"deepspeed_plugin": SimpleNamespace(zero_stage=2)}, False),
+        ({"use_vllm": True}, False),
+        ({}, False),
+    ],
+)
+@pytest.mark.parametrize("asks", ["tools", "environment", None])
+def test_turns_of_several_processes_do_not_mix(monkeypatch, keys, refused, asks) -> None:
+    """TRL asks for further turns in each process until its own completions are done."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.delenv("ACCELERATE_USE_FSDP", raising=False)
+    training = {
+        "use_vllm": False,
+        "vllm_mode": "colocate",
+        "vllm_tensor_parallel_size": 1,
+        "deepspeed_plugin": None,
+        **keys,
+    }
+    script = SimpleNamespace(
+        **{key: ["x"] if key == asks else None for key in ("tools", "environment")}
+    )
+    recipe = SimpleNamespace(
+        method="grpo", path="x.yaml", script=script, training=SimpleNamespace(**training)
+    )
+    with (
+        pytest.raises(RecipeError, match="tools") if refused and asks else contextlib.nullcontext()
+    ):
+        machine.check_turns(recipe)
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    machine.check_turns(recipe)

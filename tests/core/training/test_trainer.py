@@ -91,6 +91,7 @@ def test_calls_of_any_shape_can_be_logged(tmp_path, monkeypatch):
     monkeypatch.setattr(GRPOTrainer, "_calculate_rewards", lambda self, *args: torch.zeros(1, 1))
     trainer = RecipeGRPOTrainer.__new__(RecipeGRPOTrainer)
     trainer._unjudged, trainer._logged_step, trainer._failed = 0, 0, []
+    trainer._window = 1
     trainer.model, trainer.tools, trainer._pending_extra_logs = (
         SimpleNamespace(training=True),
         [print],
@@ -142,6 +143,7 @@ def test_a_run_without_scores_stops(monkeypatch):
         {"time/rewards": 0.0},
     )
     trainer._unjudged, trainer._logged_step, trainer._failed = 0, 0, []
+    trainer._window = 1
     trainer.state, trainer.reward_func_names = SimpleNamespace(max_steps=9), ["own"]
     for _ in range(6):
         trainer._calculate_rewards(None, None, [], None)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from r1_recipes.extras.judges.ask import ask, fill, read_score, within
+from r1_recipes.common.errors import RecipeError
+from r1_recipes.extras.judges.ask import (
+    Opinion,
+    ask,
+    fill,
+    read_score,
+    report_unjudged,
+    within,
+)
 from tests.support.chat_server import chat_server, reply
 from tests.support.rewards import seconds
 
@@ -194,3 +203,13 @@ def test_equal_messages_are_not_asked_again(monkeypatch) -> None:
         ]
         assert len(seen) == 2
         assert ask("openai:m", "{text}", []) == []
+
+
+@pytest.mark.parametrize(
+    ("failed", "stops"), [([True], True), ([False] * 2, True), ([False], False)]
+)
+def test_one_answer_that_the_server_refuses_stops_no_run(failed, stops):
+    """It may be the only one of a batch that no rule accepts. A judge that is down stops the run."""
+    opinions = [Opinion(error="400: content", failed=value) for value in failed]
+    with pytest.raises(RecipeError) if stops else contextlib.nullcontext():
+        report_unjudged("reward 'x'", opinions)

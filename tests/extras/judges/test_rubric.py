@@ -38,6 +38,8 @@ PROMPT = (
             [{"title": "t", "description": "a\n2. b", "weight": 5}],
             (("a 2. b", 5.0),),
         ),  # as in RaR-Medicine; stays one line
+        # As Arrow reads rows of both spellings.
+        ([{"criterion": None, "weight": None, "description": "a", "points": 2}], (("a", 2.0),)),
         ([{"criterion": "a", "points": 7, "tags": []}], (("a", 7.0),)),  # as in HealthBench
         ([{"criterion": None, "description": "a", "weight": 1}], (("a", 1.0),)),
         (None, None),

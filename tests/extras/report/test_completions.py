@@ -241,3 +241,10 @@ grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
 missing = [(one["code"], one["values"]["file"][:11]) for one in run.missing]
 print(json.dumps({"file": path.stat().st_size, "kept": kept, "missing": missing, "grown": grown}))
 """
+
+
+def test_numbers_that_a_reward_logs_are_no_rewards(tmp_path: Path) -> None:
+    """SDPO logs ``distilled``, 1 for an answer that had a teacher."""
+    rows = [completion(1, accuracy=0.0, format=0.0, distilled=1)]
+    found, _, _ = packed(read_run(write_run(tmp_path / "run", completions={1: rows})))
+    assert found["rows"]["reward"] == [0.0] and "distilled" in found["rewards"]

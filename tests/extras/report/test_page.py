@@ -431,6 +431,7 @@ def test_phases_of_a_step_reach_the_metrics(monkeypatch: pytest.MonkeyPatch) -> 
         SimpleNamespace(global_step=1),
         [],
     )
+    trainer._window = 1
     trainer._seconds, trainer._logged_step, trainer._unjudged = (
         {"time/generation": 0.0, "time/rewards": 0.0},
         0,

@@ -4,6 +4,7 @@ stop.
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import subprocess
@@ -21,10 +22,12 @@ pytest.importorskip("trl")
 import torch
 
 from r1_recipes import grpo
+from r1_recipes.common.errors import StoppedTogether
 from r1_recipes.extras.sampling.dynamic import (
     DynamicSamplingGRPOTrainer,
     PromptOrder,
     PromptOrderSampler,
+    _over_rounds,
 )
 from tests.conftest import metrics
 from tests.core.training.test_faults import GAME, assert_same_run
@@ -214,6 +217,14 @@ NAN = float("nan")
         ([[1.0, 0.0], [0.0, 1.0]] * 2, [1, 1], "sum_then_normalize", None, [False, False]),
         ([[1.0, 0.0], [0.0, 1.0]] * 2, [1, 1], "normalize_then_sum", None, [True, True]),
         ([[0.1, 0.2], [0.3, 0.0]] * 2, [1, 1], "sum_then_normalize", None, [False, False]),
+        # A reward of weight 0 is only watched.
+        (
+            [[0.0, 1.0], [0.0, 0.0], [0.0, 0], [1.0, 0]],
+            [1, 0],
+            "normalize_then_sum",
+            None,
+            [False, True],
+        ),
         # DAPO's own: right and wrong, whatever the lengths' punishment says.
         (
             [[0.0, -1.0], [0.0, 0.0], [0.0, 0], [1.0, 0]],
@@ -230,3 +241,29 @@ def test_spread_is_what_advantages_are_made_of(rewards, weights, aggregation, by
     trainer.multi_objective_aggregation, trainer._filtered_by = aggregation, by
     trainer.num_generations = 2
     assert trainer._groups_with_spread(torch.tensor(rewards)).tolist() == expected
+
+
+def test_a_round_without_a_verdict_is_no_batch_without_one() -> None:
+    """Late rounds are a prompt or two, and some prompts have reference answers that nobody reads."""
+    trainer = DynamicSamplingGRPOTrainer.__new__(DynamicSamplingGRPOTrainer)
+    trainer.model = SimpleNamespace(training=True)
+    trainer.state, trainer.reward_func_names = SimpleNamespace(max_steps=9), ["own"]
+    trainer._failed, trainer._unjudged = [], 0
+    nothing = torch.full((4, 1), math.nan)
+    trainer._in_round = True
+    for _ in range(9):
+        trainer.check_rewards(nothing)
+    trainer._in_round = False
+    trainer.check_rewards(torch.zeros(4, 1))
+    for _ in range(2):
+        trainer.check_rewards(nothing)
+    with pytest.raises(StoppedTogether):
+        trainer.check_rewards(nothing)
+
+
+def test_metrics_of_completions_count_each_completion_once() -> None:
+    assert _over_rounds("completions/mean_length", [1000.0, 8000.0], [256, 8]) == pytest.approx(
+        (256 * 1000 + 8 * 8000) / 264
+    )
+    assert _over_rounds("completions/min_length", [3.0, 2.0], [4, 4]) == 2.0
+    assert _over_rounds("completions/max_terminated_length", [3.0, 2.0], [4, 4]) == 3.0

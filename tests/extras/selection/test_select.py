@@ -369,7 +369,7 @@ def test_wrong_ones_go_and_those_without_a_verdict_stay():
 
 @pytest.mark.parametrize(
     ("value", "reason"),
-    [(1.0, None), (1.5, None), (0.99, "wrong"), (float("nan"), None), (None, None), (True, None)],
+    [(1.0, None), (1.5, None), (0.99, "wrong"), (None, None), (True, None)],
 )
 def test_correct_is_one_or_more(value, reason):
     def reward(completions, **columns):
@@ -1220,3 +1220,17 @@ def test_a_prompt_without_a_pair_is_no_duplicate_s_first():
     twice = [record(0, text("right")), record(0, text("right"), text("so"))]
     selection = run(twice, {"output": "pairs", "deduplicate": {"exact": True}}, [right])
     assert reasons(selection) == ["not in a pair", None, None]
+
+
+def test_a_reward_that_awaits_scores_and_one_that_returns_too_little_is_named():
+    async def awaits(completions, **columns):
+        return [0.5] * len(completions)
+
+    def short(completions, **columns):
+        return []
+
+    records = [record(0, "a")]
+    assert run(records, rewards=[awaits]).verdicts
+    for wrong in (short, lambda completions, **columns: [float("nan")] * len(completions)):
+        with pytest.raises(RecipeError, match="returned"):
+            run(records, rewards=[wrong])

@@ -83,7 +83,7 @@ class ImageQuestion(Mapper):
 
     def _picture(self, value: Any) -> Any:
         try:
-            from PIL import Image
+            from PIL import Image, ImageOps
         except ImportError as error:
             raise RecipeError(
                 f"mapper {self.name!r} reads pictures with Pillow. Fix: {install_hint('images')}"
@@ -107,6 +107,11 @@ class ImageQuestion(Mapper):
             )
             # Check the size in the header of the file, before decoding anything.
             self._check_size(picture.size)
+            picture = ImageOps.exif_transpose(picture)  # a phone's photo may be stored on its side
+            if picture.has_transparency_data:  # black lines on nothing would be black on black
+                drawn = picture.convert("RGBA")
+                picture = Image.new("RGBA", picture.size, "white")
+                picture.alpha_composite(drawn)
             picture = picture.convert("RGB")
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
             raise SkipRow(f"the picture in column {self.image_column!r} cannot be read") from None

@@ -152,7 +152,10 @@ def within(bounds: Sequence[float] | None, opinion: Opinion) -> Opinion:
 
 
 def report_unjudged(where: str, opinions: Sequence[Opinion]) -> None:
-    """Warn about completions without a score. Raise if the whole batch failed."""
+    """Warn about completions without a score. Raise if the judge failed on the whole batch.
+
+    A single request that it refuses, for example for its content, may be the completion's fault.
+    """
     errors = [opinion.error for opinion in opinions if opinion.error]
     unscored = sum(opinion.score is None for opinion in opinions)
     cause = errors[0] if errors else "no score"
@@ -160,7 +163,7 @@ def report_unjudged(where: str, opinions: Sequence[Opinion]) -> None:
         f"{where}: {unscored} of {len(opinions)} completions got no score: {cause} (errors: "
         f"{len(errors)}, verdicts without a readable score: {unscored - len(errors)})"
     )
-    if errors and len(errors) == len(opinions):
+    if errors and len(errors) == len(opinions) and (len(errors) > 1 or opinions[0].failed):
         raise RecipeError(message)
     if unscored:
         logger.warning("%s", message)

@@ -299,7 +299,7 @@ class _Classifier:
             # There is no template, or it rejects a role.
             except (jinja2.TemplateError, TypeError, ValueError) as error:
                 problem = "the chat template of the reward model rejects the conversation"
-                opinions[row] = Opinion(error=f"{problem}: {first_line(error)}")
+                opinions[row] = Opinion(error=f"{problem}: {first_line(error)}", failed=True)
         # Sort by length to reduce padding. Start with the longest, so that a lack of memory shows
         # immediately.
         order = sorted(tokens, key=lambda row: -len(tokens[row]))
@@ -311,7 +311,7 @@ class _Classifier:
             for row, logit in zip(part, logits, strict=True):
                 opinions[row] = Opinion(logit)
                 if not math.isfinite(logit):
-                    opinions[row] = Opinion(error="its score is not finite")
+                    opinions[row] = Opinion(error="its score is not finite", failed=True)
         return opinions
 
 

@@ -28,7 +28,9 @@ def read_rubric(value: Any) -> Rubric | None:
         entries = json.loads(value) if isinstance(value, str) else value
         for entry in entries:
             text = entry.get("criterion") or entry["description"]
-            weight = float(entry.get("weight", entry.get("points")))
+            weight = entry.get("weight")
+            # A file of both spellings has every key in every row, empty where it was not written.
+            weight = float(entry["points"] if weight is None else weight)
             rubric.append((" ".join(text.split()), weight))
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
         return None

@@ -103,7 +103,10 @@ def check_memory(report: Report, recipe: Recipe, shape: Shape, shards: int) -> N
     if needed > _FULL * (1 - share) * available:
         # Shards may be offloaded, and the vLLM engine may sleep.
         level = ERROR if needed > available and shards == 1 else WARNING
-        message += ". Fix: use_peft: true, ZeRO-3 or FSDP over several devices, or a smaller model"
+        message += (
+            ". Fix: use_peft: true, a smaller model, or ZeRO-3 or FSDP over several devices "
+            "(for their figures, start preflight with that accelerate launch --config_file)"
+        )
     report.add(level, "fit.memory", message)
 
 

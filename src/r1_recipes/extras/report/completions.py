@@ -4,6 +4,7 @@ import base64
 import gzip
 import itertools
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -96,7 +97,8 @@ def _rows(number: int, run: RunData, path: Path) -> list[JsonObject]:
     import pyarrow.parquet
 
     names, factors = run.settings.get("reward_funcs"), run.settings.get("reward_weights")
-    weights = {}
+    # Rewards may log further numbers, which are no rewards.
+    weights = {name: 1.0 for name in map(_reward_of, run.series) if name}
     if isinstance(names, list) and isinstance(factors, list):
         for name, factor in zip(names, factors, strict=False):
             if is_number(factor):
@@ -125,6 +127,11 @@ def evenly_spaced(items: list[Any], share: float) -> list[Any]:
     return [items[round(number * last / gaps)] for number in range(count)]
 
 
+def _reward_of(metric: str) -> str | None:
+    match = re.fullmatch(r"rewards/(.+)/mean", metric)
+    return match and match[1]
+
+
 def _row(run: int, kind: int, values: JsonObject, weights: Mapping[str, float]) -> JsonObject:
     scores, extra, weighted = {}, {}, []
     for key, value in values.items():
@@ -134,7 +141,7 @@ def _row(run: int, kind: int, values: JsonObject, weights: Mapping[str, float]) 
             extra[key] = clip(words(value) or str(value))
             continue
         score = scores[key] = finite(value)
-        if score is not None:
+        if score is not None and (key in weights or not weights):
             weighted.append(weights.get(key, 1.0) * score)
     prompt, step = values.get("prompt"), values.get("step")
     return {

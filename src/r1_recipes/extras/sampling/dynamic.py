@@ -103,13 +103,17 @@ class DynamicSamplingGRPOTrainer(RecipeGRPOTrainer):
         """Leave in ``_rollouts`` this process's part of the batch, and in ``_rewards`` those of the
         whole batch; every process must call it.
         """
+        metrics = self._metrics["train"]
+        logged = {name: len(values) for name, values in metrics.items()}
         rollouts, rewards = self._sample_round(inputs)
+        sizes = [len(rewards)]
         has_spread, group = self._groups_with_spread(rewards), self.num_generations
         rounds, sampled, without = 1, len(has_spread), int((~has_spread).sum())
         reward_sums = [self._weighted(rewards)]
         while not has_spread.all() and rounds < self._max_rounds:
             flat = (~has_spread).nonzero().flatten().tolist()
             more, more_rewards = self._sample_round(self._further_rows(len(flat)))
+            sizes.append(len(more_rewards))
             spread = self._groups_with_spread(more_rewards)
             rounds, sampled = rounds + 1, sampled + len(spread)
             without += int((~spread).sum())
@@ -125,7 +129,10 @@ class DynamicSamplingGRPOTrainer(RecipeGRPOTrainer):
             for old, _ in pairs:
                 has_spread[old] = True
         self._rollouts, self._rewards = rollouts, rewards
-        metrics = self._metrics["train"]
+        for name, values in metrics.items():
+            of_rounds = values[logged.get(name, 0) :]
+            if len(of_rounds) == rounds:
+                values[logged.get(name, 0) :] = [_over_rounds(name, of_rounds, sizes)]
         metrics["sampling/rounds"].append(rounds)
         metrics["sampling/filtered"].append(without / sampled)
         metrics["sampling/reward"].append(torch.cat(reward_sums).nanmean().item())
@@ -171,7 +178,7 @@ class DynamicSamplingGRPOTrainer(RecipeGRPOTrainer):
         elif self.multi_objective_aggregation == "sum_then_normalize":
             values = self._weighted(rewards)[:, None]
         else:
-            values = rewards
+            values = rewards[:, (self.reward_weights != 0).to(rewards.device)]
         grouped = values.view(-1, self.num_generations, values.size(1))
         lowest = grouped.nan_to_num(nan=math.inf).amin(1)
         highest = grouped.nan_to_num(nan=-math.inf).amax(1)
@@ -229,6 +236,7 @@ class DynamicSamplingGRPOTrainer(RecipeGRPOTrainer):
                 values = [rollout.extra.get(name) for rollout in self._rollouts]
                 self._pending_extra_logs[name] = values
             assert self._rewards is not None
+            self.check_rewards(self._rewards)
             return self._rewards
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         if not self._in_round:
@@ -238,6 +246,12 @@ class DynamicSamplingGRPOTrainer(RecipeGRPOTrainer):
         self._pending_extra_logs.clear()
         self._rewards = rewards
         raise _Scored
+
+    def check_rewards(self, rewards: torch.Tensor) -> None:
+        if self._in_round:  # a round may be one prompt; the batch is checked when it is chosen
+            self.stop_if_a_reward_failed()
+        else:
+            super().check_rewards(rewards)
 
 
 class PromptOrder:
@@ -282,6 +296,16 @@ class PromptOrder:
 def _permutation(rows: int, seed: int) -> list[int]:
     generator = torch.Generator().manual_seed(seed)
     return torch.randperm(rows, generator=generator).tolist()
+
+
+def _over_rounds(name: str, values: Sequence[float], sizes: Sequence[int]) -> float:
+    """Return a metric of all completions, from that of each round; ``log`` would take a round of
+    one prompt for as much as the whole batch.
+    """
+    for extreme in (min, max):
+        if name.rpartition("/")[2].startswith(extreme.__name__):
+            return extreme(values)
+    return sum(map(math.prod, zip(values, sizes, strict=True))) / sum(sizes)
 
 
 class PromptOrderSampler(BatchSampler):

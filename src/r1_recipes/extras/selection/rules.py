@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from typing import Any
 
@@ -166,3 +166,9 @@ def check_keep(recipe: GenerateRecipe) -> None:
             "keep: correct: must be false for output: pairs with a single reward, got true, "
             "because the rejected completion is usually wrong"
         )
+
+
+def pass_rate(verdicts: Sequence[bool | None]) -> float | None:
+    """Return the share of right verdicts among those that are not ``None``."""
+    judged = [verdict for verdict in verdicts if verdict is not None]
+    return sum(judged) / len(judged) if judged else None

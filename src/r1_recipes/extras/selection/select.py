@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from r1_recipes.common import processes
 from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.extras.selection.duplicates import Decontaminator, Deduplicator
-from r1_recipes.extras.selection.rules import KeepRules
+from r1_recipes.extras.selection.rules import KeepRules, pass_rate
 from r1_recipes.prompts.formats import ResponseFormat
+from r1_recipes.rewards.call import numbers
 from r1_recipes.rewards.language import LanguageConsistencyReward
 from r1_recipes.rewards.text import RepetitionPenaltyReward
 
@@ -291,7 +293,7 @@ class Selection:
         _drop_equal_texts(group)
         if self._rules.pass_rate is not None:
             low, high = self._rules.pass_rate
-            rate = _pass_rate(group)
+            rate = pass_rate([candidate.correct for candidate in group])
             if rate is None or not low <= rate <= high:
                 drop(group, "pass rate")
         overlap = self._overlap if remaining(group) else None
@@ -323,7 +325,7 @@ class Selection:
             "solution": columns.get("solution"),
             **{name: value for name, value in columns.items() if name not in _OWN_COLUMNS},
         }
-        rest["pass_rate"] = _pass_rate(group)
+        rest["pass_rate"] = pass_rate([candidate.correct for candidate in group])
         if columns.get("scorer") is None:
             rest.pop("scorer", None)
         if self._rules.output == "prompts":
@@ -374,16 +376,20 @@ def _call(
 ) -> Sequence[float | None]:
     names = dict.fromkeys(column for record, _ in sound for column in record["columns"])
     metrics: dict[str, float] = {}
-    values = reward(
-        prompts=[record["prompt"] for record, _ in sound],
-        completions=[[{"role": "assistant", "content": candidate.text}] for _, candidate in sound],
-        # Rewards use only the lengths.
-        completion_ids=[range(candidate.tokens) for _, candidate in sound],
-        trainer_state=None,
-        log_extra=lambda column, values: None,
-        log_metric=metrics.__setitem__,
-        **{column: [record["columns"].get(column) for record, _ in sound] for column in names},
-    )
+    columns = {column: [record["columns"].get(column) for record, _ in sound] for column in names}
+    texts = [candidate.text for _, candidate in sound]
+    with processes.alone():
+        result = reward(
+            prompts=[record["prompt"] for record, _ in sound],
+            completions=[[{"role": "assistant", "content": text}] for text in texts],
+            # Rewards use only the lengths.
+            completion_ids=[range(candidate.tokens) for _, candidate in sound],
+            trainer_state=None,
+            log_extra=lambda column, values: None,
+            log_metric=metrics.__setitem__,
+            **columns,
+        )
+        values = numbers(name, reward, result, len(sound))
     failed = sum(value for key, value in metrics.items() if key.endswith("/failed"))
     if failed:
         span = f"{sound[0][1].index} to {sound[-1][1].index}"
@@ -392,8 +398,3 @@ def _call(
             f"same command again"
         )
     return values
-
-
-def _pass_rate(group: list[Candidate]) -> float | None:
-    judged = [candidate.correct for candidate in group if candidate.correct is not None]
-    return sum(judged) / len(judged) if judged else None
