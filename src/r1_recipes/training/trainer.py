@@ -265,11 +265,13 @@ class RowOrder(TrainerCallback):
         while hasattr(batches, "batch_sampler"):
             batches = batches.batch_sampler
         sampler = getattr(batches, "sampler", None)
-        if not isinstance(sampler, RepeatSampler) or args.ignore_data_skip:
+        if not isinstance(sampler, RepeatSampler):
             return
         if sampler.shuffle:
             for _ in range(int(state.epoch or 0)):
                 torch.randperm(sampler.num_samples, generator=sampler.generator)
+        if args.ignore_data_skip:  # the epoch begins anew
+            return
         accumulated = args.gradient_accumulation_steps
         steps = math.ceil(len(train_dataloader) / accumulated)  # an epoch, as Transformers counts
         self._trainer._step = state.global_step % steps * accumulated
