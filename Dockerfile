@@ -1,5 +1,6 @@
-# For NVIDIA GPUs (driver 580 or newer): docker build -t r1-recipes . && docker run --gpus all --ipc host -v "$PWD/outputs:/work/outputs" r1-recipes \
-#   accelerate launch -q --num_processes 1 -m r1_recipes.grpo recipes/gsm8k_qwen05b_fast.yaml
+# For NVIDIA GPUs (driver 580 or newer): docker build -t r1-recipes . && docker run --gpus all --ipc host --stop-timeout 300 \
+#   -v "$PWD/outputs:/work/outputs" r1-recipes r1-recipes grpo recipes/gsm8k_qwen05b_fast.yaml
+# Training is the container's first process so, and saves a checkpoint on Ctrl-C and `docker stop`. accelerate launch would pass neither on.
 FROM python:3.12-slim-bookworm
 # A compiler and headers: vLLM and Triton compile kernels at the first start. bubblewrap: programs that a model writes.
 # hadolint ignore=DL3008

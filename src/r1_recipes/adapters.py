@@ -11,7 +11,7 @@ from pathlib import Path
 
 from r1_recipes.common import console
 from r1_recipes.common.errors import RecipeError, first_line
-from r1_recipes.models.weights import auto_class, copy_processor
+from r1_recipes.models.weights import auto_class, copy_processor, repair_generation_config
 from r1_recipes.runs.run_dir import check_links
 
 
@@ -46,6 +46,12 @@ def merge(run: Path) -> Path:
             base_model, revision=revision, dtype=torch.float32, **options
         )
         adapted = PeftModel.from_pretrained(model, run)
+        if tied := adapted.base_model._get_tied_target_modules(model):
+            raise RecipeError(
+                f"{run}: lora_target_modules: {', '.join(tied)} shares its weights with another "
+                "layer, and merging would change both. Fix: serve the adapters beside their base "
+                "model (vllm serve --enable-lora), or train with lora_target_modules: [all-linear]"
+            )
         # Load them again for PEFT's report. PEFT loads adapters of another depth without an error,
         # and would merge only a part of them.
         loaded = adapted.load_adapter(run, "default")
@@ -55,6 +61,8 @@ def merge(run: Path) -> Path:
                 f"for example {foreign_keys[0]}"
             )
         merged = adapted.merge_and_unload(safe_merge=True).to(dtype)
+    except RecipeError:
+        raise
     # Adapters or model are missing or damaged, or not finite. The library's message says which.
     except Exception as error:
         raise RecipeError(
@@ -63,6 +71,7 @@ def merge(run: Path) -> Path:
             "Fix: in adapter_config.json, set base_model_name_or_path to the model that they were "
             "trained on, or give a checkpoint of the run"
         ) from error
+    repair_generation_config(merged)
     folder = run / "merged"
     with tempfile.TemporaryDirectory(dir=run, prefix=".merging-") as scratch:
         part = Path(scratch) / folder.name

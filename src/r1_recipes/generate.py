@@ -21,7 +21,7 @@ from r1_recipes.models.smoke import example_rows
 from r1_recipes.prompts import ResponseFormat
 from r1_recipes.recipe.types import GenerateRecipe
 from r1_recipes.rewards import get_reward_funcs
-from r1_recipes.runs import run_dir
+from r1_recipes.runs import run_dir, sources
 from r1_recipes.runs.run_dir import Run
 from r1_recipes.training.start import start
 
@@ -64,7 +64,7 @@ def generate(run: Run, store: ShardStore) -> None:
         "%d of %d rows are stored, %d remain", len(rows) - len(pending), len(rows), len(pending)
     )
     dataset = run.output_dir / "dataset"
-    if not pending and dataset.is_dir() and run_dir.is_done(recipe, run.output_dir):
+    if not pending and dataset.is_dir() and processes.first(lambda: _is_up_to_date(run)):
         if processes.is_main_process():
             console.say(f"already done: {dataset}")
         return
@@ -105,6 +105,21 @@ def generate(run: Run, store: ShardStore) -> None:
         result = f"{selection.report.table()}\n\ndataset: {dataset}"
     run_dir.mark_finished(run.output_dir)
     console.say(result)
+
+
+def _is_up_to_date(run: Run) -> bool:
+    """Return whether the dataset is what today's settings, data and code would select."""
+    if not run_dir.is_done(run.recipe, run.output_dir):
+        return False
+    now = sources.digests(run.recipe.settings)
+    changed = sources.changed(run_dir.last_made_from(run.output_dir), now)
+    if changed:
+        logger.warning(
+            "%s changed, so rows are selected again, with the columns that were stored with the "
+            "completions. For other columns, use another --output_dir",
+            ", ".join(changed),
+        )
+    return not changed
 
 
 def _selection(

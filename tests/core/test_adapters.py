@@ -262,3 +262,30 @@ def test_a_link_in_the_folder_is_not_written_through(tmp_path: Path) -> None:
     (tmp_path / "run" / "merged").symlink_to(tmp_path / "victim")
     with pytest.raises(RecipeError, match="merged: is a link to"):
         adapters.merge(tmp_path / "run")
+
+
+def test_adapters_of_weights_that_two_layers_share_are_not_merged(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    """Merging would add them to both: the tiny model ties its head to its embeddings."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(tiny_model)
+    assert model.config.tie_word_embeddings
+    adapted = get_peft_model(model, LoraConfig(target_modules=["q_proj", "lm_head"]))
+    adapted.save_pretrained(tmp_path / "run")
+    with pytest.raises(RecipeError, match="lm_head shares its weights"):
+        adapters.merge(tmp_path / "run")
+
+
+def test_a_base_model_with_a_contradictory_generation_config_can_be_merged(
+    trained: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    """Training repairs it, too."""
+    base, run = tmp_path / "base", tmp_path / "run"
+    shutil.copytree(tiny_model, base)
+    settings = {"do_sample": False, "temperature": 0.7}
+    (base / "generation_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    shutil.copytree(trained, run, ignore=shutil.ignore_patterns("merged"))
+    assert (adapters.merge(over(base, run)) / "config.json").is_file()

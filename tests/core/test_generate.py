@@ -198,6 +198,22 @@ def test_other_rules_select_anew_from_what_is_stored(recipe, tmp_path, monkeypat
     assert "already done" in capsys.readouterr().out
 
 
+def test_other_code_of_a_reward_selects_anew(recipe, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    code = "def judge(completions, **columns):\n    return [{}] * len(completions)\n"
+    (tmp_path / "judge_of_test.py").write_text(code.format(1.0))
+    path = recipe(reward_funcs=["judge_of_test:judge"], keep={"correct": True})
+    generate.main([path])
+    kept = (tmp_path / "run" / "dataset" / "train.jsonl").read_text().splitlines()
+    (tmp_path / "judge_of_test.py").write_text(code.format(0.5) + "# other\n")
+    sys.modules.pop("judge_of_test")
+    capsys.readouterr()
+    with pytest.raises(SystemExit):  # no row is left
+        generate.main([path])
+    said = capsys.readouterr()
+    assert kept and "already done" not in said.out and "selected again" in said.err
+
+
 def test_rows_that_cannot_be_used_are_named_in_the_log_of_a_run_as_users_start_it(
     recipe, tmp_path, sums
 ):

@@ -83,6 +83,15 @@ def test_overrides_are_those_of_training_and_flags_after_dashes_go_to_vllm() -> 
     assert "--trust-remote-code" in found and command[-2:] == ["--data-parallel-size", "2"]
 
 
+def test_a_server_counts_the_processes_that_will_train(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The launchers hand it training's overrides: 16 ranks need no accumulation."""
+    overrides = ["--per_device_train_batch_size", "4", "--gradient_accumulation_steps", "1"]
+    with pytest.raises(RecipeError, match="processes"):
+        vllm_server.server_command([SERVER, *overrides])
+    monkeypatch.setenv("R1_RECIPES_PROCESSES", "16")
+    assert "serve" in vllm_server.server_command([SERVER, *overrides])
+
+
 @pytest.mark.parametrize(
     ("overrides", "dtype"),
     [

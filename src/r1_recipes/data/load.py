@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -122,7 +123,7 @@ class Mixture:
             return concatenate_datasets(parts).shuffle(seed=self.seed)
 
     def cut(self, rows: Dataset, split: str) -> Dataset:
-        """Return the rows of one split. The first shuffled rows are the test split."""
+        """Return the rows of one split. A draw by question says where each row belongs."""
         if all(part.test_split for part in self.datasets):
             return rows
         size = self.test_split_size
@@ -130,14 +131,23 @@ class Mixture:
             raise RecipeError(_NO_TEST_SPLIT)
         if size is None:
             return rows
-        count = round(size * len(rows)) if size < 1 else int(size)
-        if not 0 < count < len(rows):
+        draws = [_draw(self.seed, question_key(identity)) for identity in identities(rows)]
+        # An evaluation drops fewer rows than training did, and must not move training rows here.
+        limit = size if size < 1 else sorted([*draws, 1.0])[min(int(size), len(draws))]
+        places = [index for index, draw in enumerate(draws) if (draw < limit) == (split == "test")]
+        if not 0 < len(places) < len(rows):
             raise RecipeError(
                 f"dataset_mixture: test_split_size {size!r} leaves either the training or the test "
                 f"split of {len(rows)} rows empty. Fix: a number between 1 and {len(rows) - 1}, or "
                 "a share below 1"
             )
-        return rows.select(range(count) if split == "test" else range(count, len(rows)))
+        return rows.select(places)
+
+
+def _draw(seed: int, question: str) -> float:
+    """Return a number from 0 to 1, which only the seed and the question decide."""
+    digest = hashlib.sha256(f"{seed}:{question}".encode()).digest()
+    return int.from_bytes(digest[:7], "big") / 2**56
 
 
 def _with_task(rows: Dataset, task: str | None) -> Dataset:
@@ -255,15 +265,21 @@ def _choose_mapper(args: Any, method: str, part: Part, columns: list[str]) -> tu
     name = part.mapper or args.mapper
     if name == "auto" and part.id.startswith("environment:"):  # Its other columns are arbitrary.
         name = "environment"
-    whole = conversation_mapper(columns) if name == "auto" and method == "sft" else None
-    if whole is not None:
-        names = ", ".join(whole.columns)
-        logger.info("%s: conversations are used unchanged (%s)", part.id, names)
-        return whole, False
+    config = part.mapper_config or args.mapper_config or {}
     named = {}
     if name in COLUMNS_BY_KEYS:
         named = {key: getattr(args, key) for key in COLUMN_KEYS}
-    config = part.mapper_config or args.mapper_config or {}
+    takes_whole = name == "auto" and method == "sft" and not any(named.values())
+    whole = conversation_mapper(columns) if takes_whole else None
+    if whole is not None:
+        if config:
+            raise RecipeError(
+                f"mapper_config: dataset {part.id}: has no effect on conversations, which mapper "
+                f"'auto' leaves unchanged, got {config!r}. Fix: mapper: conversations"
+            )
+        names = ", ".join(whole.columns)
+        logger.info("%s: conversations are used unchanged (%s)", part.id, names)
+        return whole, False
     mapper = get_mapper(name, columns, **{**named, **config})
     absent = mapper.missing(columns)
     if absent:
@@ -348,7 +364,16 @@ def identities(rows: Dataset) -> Iterable[Any]:
     Rows of an environment may share a question and still differ.
     """
     # Reading a row decodes all its columns, which may be large, so read only the prompts.
-    return rows if "environment" in rows.column_names else rows["prompt"]
+    if "environment" in rows.column_names:
+        return rows
+    if "image" in rows.column_names:  # many pictures have the same question
+        pictures = rows.select_columns("image").with_format("arrow")
+        digests = (hashlib.sha256(str(row["image"]).encode()).hexdigest() for row in pictures)
+        return [
+            [*prompt, {"role": "user", "content": digest}]
+            for prompt, digest in zip(rows["prompt"], digests, strict=True)
+        ]
+    return rows["prompt"]
 
 
 def question_key(identity: Any) -> str:

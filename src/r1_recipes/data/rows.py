@@ -203,7 +203,8 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, dict[str, str | None]]]:
         first = next((text for text in file if text.strip()), "")
         file.seek(0)
         unquoted = re.sub('"[^"]*"', "", first)
-        delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",;\t|", key=unquoted.count)
+        tabs = path.suffix.lower() == ".tsv" and "\t" in unquoted
+        delimiter = "\t" if tabs else max(",;\t|", key=unquoted.count)
         reader = csv.reader(file, delimiter=delimiter, strict=True)
         names: list[str] = []
         try:

@@ -314,6 +314,7 @@ def _digests(recipe: Recipe, rows: Dataset, plans: list[SamplingPlan], backend: 
     made_by |= {name: getattr(recipe.training, name) for name in shaping}
     # Add these only if they are set, so that digests of older folders stay valid.
     newer = ["chat_template_kwargs", "tools", "environment", "max_tool_calling_iterations"]
+    newer += ["response_format", "prefill", "chat_template", "dtype", "model_revision"]
     if recipe.script.tools or recipe.script.environment:
         newer += ["tool_timeout", "tool_output_chars"]
     for name in newer:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import transcript, without_surrogates
+from r1_recipes.data.mappers.base import THOUSANDS
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.rewards import AnswerReward, get_reward_funcs
 from r1_recipes.rewards.accuracy import parsed_answer
@@ -280,7 +281,8 @@ def _majority(answers: Iterable[str | None], right: Iterable[bool]) -> float:
     votes: defaultdict[str, list[bool]] = defaultdict(list)
     for answer, correct in zip(answers, right, strict=True):
         if isinstance(answer, str):  # pandas turns None into NaN.
-            # Ignore case, white space, commas and a full stop.
-            plain = re.sub(r"[\s,]", "", answer).rstrip(".。").casefold()
+            # Ignore case, white space, commas between thousands and a full stop.
+            plain = THOUSANDS.sub(lambda number: number[0].replace(",", ""), answer)
+            plain = re.sub(r"\s", "", plain).rstrip(".。").casefold()
             votes[plain].append(correct)
     return float(max(votes.values(), key=len)[0]) if votes else 0.0

@@ -156,3 +156,23 @@ def cannot_load(name: str, error: Exception) -> RecipeError:
         cause = first_line(error)[:-1]
         fix = "a folder with a complete model (config.json, weights, tokenizer), or another id"
     return RecipeError(f"model_name_or_path: {name!r} cannot be loaded ({cause}). Fix: {fix}")
+
+
+def repair_generation_config(model: Any) -> None:
+    """Make the generation config consistent.
+
+    Transformers refuses to save sampling values with ``do_sample: false``, and would do so after
+    the last step.
+    """
+    config = getattr(model, "generation_config", None)
+    if config is None:
+        return
+    try:
+        config.validate(strict=True)
+    except ValueError as error:
+        config.do_sample = True
+        logger.warning(
+            "the model's generation_config.json contradicts itself (%s), so it is saved with "
+            "do_sample: true",
+            first_line(error)[:-1],
+        )

@@ -235,7 +235,7 @@ def claim(run: Run, step: int = 0) -> None:
     # If this process queried the GPU, vLLM's processes could not use it.
     if recipe.method != "generate":
         start["hardware"] = _hardware()
-        start["made_from"] |= sources.digests(recipe.settings)
+    start["made_from"] |= sources.digests(recipe.settings)
     if holds_steps(output_dir):
         entry = _read(output_dir)
         entry.pop("finished", None)
@@ -389,7 +389,7 @@ def _starts(output_dir: Path) -> list[Settings]:
 def last_made_from(output_dir: Path) -> sources.Checksums:
     """Return what the run's last start was made from, by place.
 
-    See :func:`made_from`, and for training :func:`sources.digests`.
+    See :func:`made_from` and :func:`sources.digests`.
     """
     return _starts(output_dir)[-1].get("made_from", {})
 

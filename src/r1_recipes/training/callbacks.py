@@ -133,7 +133,8 @@ class StopAndSave(TrainerCallback):
             logger.warning(
                 "a step took %.0f s, but the launcher kills its processes %.0f s after Ctrl-C or "
                 "SIGTERM, so a stopped run would lose the steps since its last checkpoint. Fix: "
-                "start it with PET_SHUTDOWN_TIMEOUT=%.0f in the environment",
+                "start it with PET_SHUTDOWN_TIMEOUT=%.0f in the environment (launch/hosts.sh: "
+                "STOP_SECONDS)",
                 seconds,
                 self._longest,
                 3 * seconds,
@@ -192,6 +193,8 @@ def save_last_step(run: Run, trainer: Any) -> bool:
             run.restore_state()  # the failed step is repeated
         trainer._save_checkpoint(trainer.model, trial=None)
         trainer.callback_handler.on_save(trainer.args, trainer.state, trainer.control)
+        # A rank that ends earlier has its launcher end rank 0, which is still writing the manifest.
+        processes.wait()
     return True
 
 

@@ -252,11 +252,15 @@ def load_splits(
         return splits
     logger.info("train: %s", report)
     if recipe.training.eval_strategy != "no":
-        splits.test, splits.test_report = load_dataset(
-            script, fmt, method, split="test", tokenizer=tokenizer
+        # Whatever is evaluated during training, no row of the test split may be trained on.
+        whole = dataclasses.replace(script, max_eval_samples=None)
+        test, splits.test_report = load_dataset(
+            whole, fmt, method, split="test", tokenizer=tokenizer
         )
+        splits.train, splits.overlap = drop_overlap(train, test)
+        splits.test = test.select(range(min(len(test), script.max_eval_samples or len(test))))
+        splits.test_report.kept = len(splits.test)
         logger.info("test: %s", splits.test_report)
-        splits.train, splits.overlap = drop_overlap(train, splits.test)
         if not len(splits.train):
             raise RecipeError(
                 f"{recipe.path}: dataset_test_split: the test split asks everything that the "

@@ -15,12 +15,12 @@ from pathlib import Path
 from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes.common.errors import RecipeError, first_line
+from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.files import write_whole
 from r1_recipes.common.masking import masked
 from r1_recipes.data import MAPPERS
 from r1_recipes.models.smoke import is_temporary
-from r1_recipes.models.weights import copy_processor
+from r1_recipes.models.weights import copy_processor, repair_generation_config
 from r1_recipes.prompts.served_template import set_served_template, unwrap
 from r1_recipes.recipe import Recipe
 from r1_recipes.recipe.types import namespace_value
@@ -94,7 +94,7 @@ def prepare(recipe: Recipe, trainer: Trainer) -> None:
     """Change the model that TRL loaded, and make its card ask as in training."""
     _hide_secrets(trainer.args)
     _keep_adapters_in_fp32(recipe, trainer.model)
-    _repair_generation_config(trainer.model)
+    repair_generation_config(trainer.model)
     freeze_parameters(trainer.model, recipe.script.unfrozen_parameters)
     # Not with adapters: PEFT generates with the inner model, which autocast does not wrap, so
     # layers of two types would meet.
@@ -164,26 +164,6 @@ def _hide_secrets(training: Any) -> None:
         hidden = masked(value, field.name)
         if hidden != value:
             setattr(training, field.name, hidden)
-
-
-def _repair_generation_config(model: PreTrainedModel) -> None:
-    """Make the generation config consistent.
-
-    Transformers refuses to save sampling values with ``do_sample: false``, and would do so after
-    the last step.
-    """
-    config = getattr(model, "generation_config", None)
-    if config is None:
-        return
-    try:
-        config.validate(strict=True)
-    except ValueError as error:
-        config.do_sample = True
-        logger.warning(
-            "the model's generation_config.json contradicts itself (%s), so it is saved with "
-            "do_sample: true",
-            first_line(error)[:-1],
-        )
 
 
 def _keep_adapters_in_fp32(recipe: Recipe, model: PreTrainedModel) -> None:

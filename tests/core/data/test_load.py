@@ -936,16 +936,32 @@ def test_mixture_takes_a_share_of_each_and_shuffles_by_its_seed(parts):
     assert golds(load_dataset(args, FMT, "grpo")[0]) != golds(dataset)
 
 
-@pytest.mark.parametrize(("size", "count"), [(0.1, 6), (7, 7)])
-def test_mixture_test_split_is_disjoint_and_stable(parts, size, count):
+@pytest.mark.parametrize(("size", "counts"), [(0.1, range(2, 12)), (7, [7])])
+def test_mixture_test_split_is_disjoint_and_stable(parts, size, counts):
     args = mixture_arguments(parts, test_split_size=size)
     train, test = (load_dataset(args, FMT, "grpo", split=split)[0] for split in ("train", "test"))
-    assert (len(train), len(test)) == (60 - count, count)
+    assert len(train) + len(test) == 60 and len(test) in counts
     assert not set(golds(train)) & set(golds(test))
     assert golds(load_dataset(args, FMT, "grpo", split="test")[0]) == golds(test)
     args.max_samples, args.max_eval_samples = 5, 2
     assert golds(load_dataset(args, FMT, "grpo")[0]) == golds(train)[:5]
     assert golds(load_dataset(args, FMT, "grpo", split="test")[0]) == golds(test)[:2]
+
+
+@pytest.mark.parametrize("size", [0.5, 15])
+def test_rows_that_training_drops_move_none_of_its_rows_to_the_test_split(
+    parts, tokenizer, tmp_path, size
+):
+    """An evaluation lifts the limits, so it has more rows to draw from."""
+    long = write_jsonl(tmp_path / "long.jsonl", [gsm8k(i, words=400 * (i % 3)) for i in range(60)])
+    args = mixture_arguments((long, parts[1]), test_split_size=size, seed=7)
+    args.max_prompt_tokens = 1500
+    train, report = load_dataset(args, FMT, "grpo", tokenizer=tokenizer)
+    assert report.dropped
+    args.max_prompt_tokens = None
+    test, _ = load_dataset(args, FMT, "grpo", split="test")
+    questions = {row["prompt"][-1]["content"] for row in train}
+    assert len(test) and questions.isdisjoint(row["prompt"][-1]["content"] for row in test)
 
 
 @needs("reasoning_gym")
@@ -1120,6 +1136,26 @@ def test_a_mixture_of_rows_given_is_taken_whole(parts):
     rows = [Dataset.from_list([gsm8k(1)]), Dataset.from_list([gsm8k(2)])]
     dataset, _ = load_dataset(args, FMT, "grpo", rows=rows)
     assert sorted(zip(dataset["task"], golds(dataset), strict=True)) == [("a", "1"), ("b", "2")]
+
+
+def test_one_question_about_two_pictures_is_no_overlap():
+    pictures = [{"bytes": bytes([number]), "path": None} for number in range(3)]
+    prompt = [{"role": "user", "content": "Find x."}]
+    rows = Dataset.from_dict({"prompt": [prompt] * 3, "image": pictures})
+    left, dropped = drop_overlap(rows, rows.select([1]))
+    assert (len(left), dropped) == (2, 1)
+
+
+def test_conversations_that_stay_as_they_are_take_no_settings_in_silence():
+    messages = [{"role": "user", "content": "1?"}, {"role": "assistant", "content": "1"}]
+    rows = Dataset.from_list([{"problem": "2?", "solution": "2", "messages": messages}])
+    with pytest.raises(RecipeError, match="mapper_config: dataset rows: has no effect"):
+        load_dataset(arguments(mapper_config={"whole": True}), FMT, "sft", rows=rows)
+    named = arguments(
+        prompt_column="problem", solution_column="solution", reasoning_column="solution"
+    )
+    dataset, _ = load_dataset(named, FMT, "sft", rows=rows)
+    assert dataset[0]["prompt"][-1]["content"] == "2?"
 
 
 def test_drop_overlap_leaves_out_questions_of_the_held_out_set():

@@ -1091,3 +1091,45 @@ def test_calls_of_tools_are_not_lost_in_silence():
         )["response"]
         == "Yes."
     )
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({"answer": "notfound", "solution": r"so \boxed{4}"}, "4"),
+        ({"answer": "notfound", "solution": "so"}, "no reference answer"),
+        ({"answer": "proof", "solution": r"so \boxed{4}"}, "a proof"),
+    ],
+)
+def test_words_that_numina_math_has_in_place_of_an_answer(row, expected):
+    if len(expected) == 1:
+        assert get_mapper("math")({"problem": "2+2?", **row})["solution"] == expected
+    else:
+        with pytest.raises(SkipRow, match=expected):
+            get_mapper("math")({"problem": "2+2?", **row})
+
+
+@pytest.mark.parametrize("key", ["thinking", "reasoning", "reasoning_content"])
+def test_reasoning_beside_a_message_is_not_lost_in_silence(key):
+    answer = {"role": "assistant", "content": "4", key: "two and two"}
+    with pytest.raises(SkipRow, match=f"a message has {key}, which would be lost"):
+        get_mapper("conversations")({"messages": [{"role": "user", "content": "2+2?"}, answer]})
+
+
+def test_arguments_of_a_call_are_those_that_were_written():
+    """OpenAI has them as text; Arrow adds those of all other calls, as nulls."""
+    functions = [
+        {"name": "weather", "arguments": '{"city": "Rome"}'},
+        {"name": "weather", "arguments": {"city": "Rome", "x": None}},
+        {"name": "weather", "arguments": "Rome"},
+    ]
+    calls = [{"type": "function", "function": function} for function in functions]
+    messages = [
+        {"role": "user", "content": "How is it?"},
+        {"role": "assistant", "content": "", "tool_calls": calls},
+        {"role": "tool", "content": "Rain."},
+        {"role": "assistant", "content": "Rain."},
+    ]
+    turns = get_mapper("conversations", whole=True)({"messages": messages})["turns"]
+    arguments = [call["function"]["arguments"] for call in turns[1]["tool_calls"]]
+    assert arguments == [{"city": "Rome"}, {"city": "Rome"}, "Rome"]

@@ -61,6 +61,9 @@ def test_pass_at_k_is_unbiased():
         (["7", "8", "8"], [True, False, False], 0.0),
         (["1,000", "1000", "5"], [True, True, False], 1.0),  # one answer, written in two ways
         ([None, None, "7"], [False, False, True], 1.0),  # giving none is no vote
+        # A decimal and a pair are other answers than the digits alone.
+        (["1,5", "15", "15"], [False, True, True], 1.0),
+        (["(1,2)", "(12)", "(12)"], [True, False, False], 0.0),
         ([None, None], [False, False], 0.0),
         (["8", "7"], [False, True], 0.0),  # of equally frequent ones the first
     ],

@@ -18,6 +18,7 @@ from r1_recipes.data.mapped_row import MappedRow
 from r1_recipes.prompts.formats import boxed_spans, one_spelling_of_boxes
 
 MAPPERS: Registry[Any] = Registry("mapper")
+THOUSANDS = re.compile(r"(?<![\w.,])\d{1,3}(?:,\d{3})+(?!\d|,\d)")
 
 
 class SkipRow(Exception):

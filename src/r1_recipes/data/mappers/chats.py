@@ -1,5 +1,6 @@
 """Map conversations whose last assistant message is the target, and preference pairs."""
 
+import contextlib
 import json
 import re
 from collections.abc import Collection
@@ -27,7 +28,7 @@ _ROLES = {
     "tool": "tool",
 }
 _TOOL_KEYS = ("tool_calls", "tool_call_id", "name")
-_LOST_KEYS = ("tool_calls", "function_call", "reasoning_content")
+_LOST_KEYS = ("tool_calls", "function_call", "reasoning_content", "reasoning", "thinking")
 _THOUGHT = ("<|begin_of_thought|>", "<|end_of_thought|>")
 _MESSAGES_AS_TEXT = re.compile(
     r"""\s*(?:\[\s*)?\{\s*["'](?:role|from)["']\s*:|\s*\[\s*\{\s*["'](?:content|value)["']\s*:"""
@@ -221,6 +222,8 @@ def _message_mappings(value: Any, column: str) -> list[dict[str, Any]]:
 def _read_message(message: dict[str, Any], column: str, called: bool) -> Message:
     role = _read_role(message, column)
     extra = {key: message[key] for key in _TOOL_KEYS if called and message.get(key)}
+    if isinstance(extra.get("tool_calls"), list):
+        extra["tool_calls"] = list(map(_read_call, extra["tool_calls"]))
     lost = [key for key in _LOST_KEYS if message.get(key) and key not in extra]
     if lost:
         raise SkipRow(f"a message has {' and '.join(lost)}, which would be lost")
@@ -230,6 +233,25 @@ def _read_message(message: dict[str, Any], column: str, called: bool) -> Message
     if not isinstance(content, str):
         raise SkipRow("the content of a message is not text")
     return {"role": role, "content": content, **extra}
+
+
+def _read_call(call: Any) -> Any:
+    """Return a tool call with its arguments as a mapping, as chat templates write them.
+
+    OpenAI's format has them as JSON text, and Arrow adds the arguments of all other calls as nulls.
+    """
+    call = _without_nulls(call)
+    function = call.get("function") if isinstance(call, dict) else None
+    if isinstance(function, dict) and isinstance(function.get("arguments"), str):
+        with contextlib.suppress(ValueError):
+            function["arguments"] = json.loads(function["arguments"])
+    return call
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return list(map(_without_nulls, value)) if isinstance(value, list) else value
 
 
 def _read_role(message: dict[str, Any], column: str) -> str:

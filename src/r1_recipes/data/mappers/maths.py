@@ -7,6 +7,7 @@ from typing import Any
 from r1_recipes.common import extras
 from r1_recipes.data.mapped_row import MappedRow
 from r1_recipes.data.mappers.base import (
+    THOUSANDS,
     Mapper,
     SkipRow,
     last_boxed,
@@ -29,9 +30,6 @@ _DAPO_OPENING = re.compile(r"\A\s*Solve the following math problem step by step\
 _DAPO_CLOSING = "Remember to put your answer on its own line after"
 
 
-_THOUSANDS = re.compile(r"(?<![\w.,])\d{1,3}(?:,\d{3})+(?!\d|,\d)")
-
-
 @register_mapper("gsm8k")
 class GSM8K(Mapper):
     """Rows of openai/gsm8k: ``question``, and ``answer`` with steps and ``#### 72``.
@@ -44,7 +42,7 @@ class GSM8K(Mapper):
     def __call__(self, row: dict[str, Any]) -> MappedRow:
         reasoning, mark, solution = required_text(row, "answer").rpartition("####")
         # "1,5" is a decimal in some notations, and "(1,2)" is a pair.
-        solution = _THOUSANDS.sub(lambda number: number[0].replace(",", ""), solution.strip())
+        solution = THOUSANDS.sub(lambda number: number[0].replace(",", ""), solution.strip())
         if not mark or not solution:
             raise SkipRow("no '#### NUMBER' in column 'answer'")
         return {
@@ -71,8 +69,12 @@ class Math(Mapper):
         question = required_text(row, self.prompt_column)
         reasoning = optional_text(row, self.reasoning_column)
         solution = optional_text(row, self.solution_column)
+        if solution.casefold() == "notfound":  # of NuminaMath-1.5
+            solution = ""
         # The column may hold the whole worked solution, with the reference answer in a box.
         solution = last_boxed(solution) or solution or last_boxed(reasoning)
+        if solution.casefold() == "proof":
+            raise SkipRow("a proof, which has no reference answer")
         if not solution:
             raise SkipRow(
                 f"no reference answer in column {self.solution_column or 'answer'!r} and no "
