@@ -297,17 +297,16 @@ def test_completions_are_written_once_a_generation_and_no_more_of_them_than_the_
     interrupted("")
     grpo.main([path])
     trained = tables(run / "completions")
-    # A run that goes on samples at once; what was sampled before is not written again.
-    assert list(trained) == [1, 4, 5, 8]
+    # A run that goes on samples the rest of the rollout at once, and the next where it would have;
+    # what was sampled before is not written again.
+    assert list(trained) == [1, 4, 5, 7]
     assert {step: [row["step"] for row in rows] for step, rows in trained.items()} == {
-        step: [step] * 4 for step in (1, 4, 5, 8)
+        step: [step] * 4 for step in (1, 4, 5, 7)
     }
     assert all(
         len({str(row["prompt"]) for row in rows}) == 1 for rows in trained.values()
     )  # a whole group of three
-    assert {step: len(rows) for step, rows in tables(run / "eval_completions").items()} == {
-        4: 8,
-        8: 8,
-    }
+    # The stop at step 4 waited for no evaluation.
+    assert {step: len(rows) for step, rows in tables(run / "eval_completions").items()} == {8: 8}
     assert steps(run)[:3] == [1, 2, 3]
-    assert pack_completions([read_run(run)])[1:] == (4 * 4 + 2 * 8, 4 * 4 + 2 * 8)
+    assert pack_completions([read_run(run)])[1:] == (4 * 4 + 8, 4 * 4 + 8)

@@ -658,14 +658,14 @@ def test_evaluation_can_be_greedy_and_longer_than_training(write_recipe, tmp_pat
         eval_max_completion_length=9,
         num_generations_eval=1,
         per_device_eval_batch_size=4,
-        dataset_test_split="train",
+        dataset_train_split="train[3:]",
+        dataset_test_split="train[:5]",
         max_eval_samples=4,
         save_strategy="no",
         log_completions=True,
         num_completions_to_print=0,
     )
-    # The test split is the training file here, so its questions are left out of training: 4 of 8
-    # stay.
+    # Two rows are in both splits, and one of them is not evaluated: neither is trained on.
     grpo.main([path])
     evaluations = [batch for batch in SEEN if max(len(ids) for _, ids in batch) > 4]
     training = [batch for batch in SEEN if batch not in evaluations]

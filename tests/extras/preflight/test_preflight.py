@@ -121,7 +121,8 @@ def canned(monkeypatch):
 
     def use(groups: list[list[Completion]]) -> None:
         waiting = list(groups)
-        monkeypatch.setattr("r1_recipes.extras.preflight.signal.load_model", lambda recipe: None)
+        model = SimpleNamespace(device=torch.device("cpu"))
+        monkeypatch.setattr("r1_recipes.extras.preflight.signal.load_model", lambda recipe: model)
         monkeypatch.setattr(
             "r1_recipes.extras.preflight.signal.complete",
             lambda model, tokenizer, prompts, *_: [[waiting.pop(0) for _ in prompts]],

@@ -1,6 +1,5 @@
 """Map conversations whose last assistant message is the target, and preference pairs."""
 
-import contextlib
 import json
 import re
 from collections.abc import Collection
@@ -238,20 +237,18 @@ def _read_message(message: dict[str, Any], column: str, called: bool) -> Message
 def _read_call(call: Any) -> Any:
     """Return a tool call with its arguments as a mapping, as chat templates write them.
 
-    OpenAI's format has them as JSON text, and Arrow adds the arguments of all other calls as nulls.
+    OpenAI's format has them as JSON text.
     """
-    call = _without_nulls(call)
     function = call.get("function") if isinstance(call, dict) else None
-    if isinstance(function, dict) and isinstance(function.get("arguments"), str):
-        with contextlib.suppress(ValueError):
-            function["arguments"] = json.loads(function["arguments"])
-    return call
-
-
-def _without_nulls(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
-    return list(map(_without_nulls, value)) if isinstance(value, list) else value
+    if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
+        return call
+    try:
+        arguments = json.loads(function["arguments"])
+    except ValueError:
+        return call
+    if not isinstance(arguments, dict):
+        return call
+    return {**call, "function": {**function, "arguments": arguments}}
 
 
 def _read_role(message: dict[str, Any], column: str) -> str:
