@@ -368,7 +368,8 @@ def identities(rows: Dataset) -> Iterable[Any]:
         return rows
     if "image" in rows.column_names:  # many pictures have the same question
         pictures = rows.select_columns("image").with_format("arrow")
-        digests = (hashlib.sha256(str(row["image"]).encode()).hexdigest() for row in pictures)
+        whole = (repr(row["image"].to_pylist()) for row in pictures)  # str() would shorten it
+        digests = [hashlib.sha256(picture.encode()).hexdigest() for picture in whole]
         return [
             [*prompt, {"role": "user", "content": digest}]
             for prompt, digest in zip(rows["prompt"], digests, strict=True)

@@ -131,7 +131,7 @@ class DynamicSamplingGRPOTrainer(RecipeGRPOTrainer):
         self._rollouts, self._rewards = rollouts, rewards
         for name, values in metrics.items():
             of_rounds = values[logged.get(name, 0) :]
-            if len(of_rounds) == rounds:
+            if 1 < rounds == len(of_rounds):
                 values[logged.get(name, 0) :] = [_over_rounds(name, of_rounds, sizes)]
         metrics["sampling/rounds"].append(rounds)
         metrics["sampling/filtered"].append(without / sampled)
