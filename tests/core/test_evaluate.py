@@ -74,6 +74,10 @@ def test_the_command_judges_two_models_on_rows_that_a_length_limit_would_drop(tm
     with pytest.raises(SystemExit):
         evaluate.main([*command, "--temperature", "0.5"])
     assert "holds completions of other rows, settings or weights" in capsys.readouterr().err
+    for changed in (["--prefill", "So"], ["--dtype", "bfloat16"]):
+        with pytest.raises(SystemExit):
+            evaluate.main([*command, *changed])
+        assert "holds completions of other" in capsys.readouterr().err
 
     evaluate.main([str(recipe), "--model", model, "--model", model, "--ask", "2 + 2?"])
     assert capsys.readouterr().out.count(f"=== {model}") == 2
