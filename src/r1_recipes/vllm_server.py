@@ -13,7 +13,6 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from unittest import mock
 
 from r1_recipes.common import console, gpu
 from r1_recipes.common.errors import RecipeError, install_hint
@@ -64,16 +63,13 @@ def server_command(argv: Sequence[str]) -> list[str]:
         raise RecipeError(
             f"the first argument must be a recipe, got {shlex.join(argv) or 'nothing'}"
         )
-    from transformers import TrainingArguments
-
     keys = read_yaml(Path(words[0])).keys()
     method = "distill" if keys & {"teacher_model_name_or_path", "distill_with"} else "grpo"
     # The command must not depend on this machine. With use_cpu, Transformers accepts bf16 and fp16
     # without a GPU too.
     # Nor on this process being alone: the launchers say how many will train.
     count = int(os.environ.get("R1_RECIPES_PROCESSES", 1))
-    with mock.patch.object(TrainingArguments, "world_size", count):
-        recipe = load_recipe([*words, "--use_cpu", "true"], method, world_size=count)
+    recipe = load_recipe([*words, "--use_cpu", "true"], method, world_size=count)
     model = recipe.model
     training = recipe.training
     if model.load_in_4bit or model.load_in_8bit:

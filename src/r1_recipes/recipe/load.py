@@ -4,6 +4,7 @@ A key is a field of this package's arguments, of a TRL config such as ``trl.GRPO
 ``trl.ModelConfig``, or a parameter of a reward that the recipe lists.
 """
 
+import contextlib
 import dataclasses
 import os
 import re
@@ -12,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from r1_recipes.common import extras, gpu, processes
 from r1_recipes.common.errors import RecipeError, located
@@ -59,7 +61,7 @@ def load_recipe(
         check: Called with the path and all keys, before TRL and your own code are imported.
         smoke: Called with path, method and all keys of a recipe with ``smoke: true``. Returns
             overrides that make the recipe small.
-        world_size: The number of processes that GRPO's batches are checked for.
+        world_size: The number of processes that batches are checked for, here and by TRL.
 
     Raises:
         RecipeError: A key or a value is wrong; the message says what to write instead.
@@ -94,9 +96,19 @@ def load_recipe(
     _adapt(recipe, settings, parser)
     if method == "grpo":
         checks.check_batch(path, parser.get_default, world_size or processes.world_size())
-    _build(recipe, settings, parser, reward_fields, environment_fields)
-    checks.check(recipe)
+    with _counting(world_size):
+        _build(recipe, settings, parser, reward_fields, environment_fields)
+        checks.check(recipe)
     return recipe
+
+
+def _counting(world_size: int | None) -> contextlib.AbstractContextManager[Any]:
+    """Let Transformers count so many processes, which are not running yet."""
+    if world_size is None:
+        return contextlib.nullcontext()
+    from transformers import TrainingArguments
+
+    return mock.patch.object(TrainingArguments, "world_size", world_size)
 
 
 def _read(path: Path, method: str) -> Settings:

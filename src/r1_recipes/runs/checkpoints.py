@@ -185,7 +185,7 @@ def _check_sources(recipe: Recipe, output_dir: Path, new_run: str) -> None:
 
 
 def _check_batch(recipe: Recipe, output_dir: Path, checkpoint: Path, new_run: str) -> None:
-    """Refuse a batch of another size than the checkpoint's.
+    """Refuse a batch of another size than the checkpoint's, and other processes than DeepSpeed's.
 
     Transformers finds its position in the data by counting steps.
     """

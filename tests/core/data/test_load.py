@@ -687,7 +687,7 @@ def test_prompts_measured_together_have_the_lengths_of_each_alone(tokenizer, few
         assert counter.prompts_over(prompts, limit) == [
             index for index, size in enumerate(alone) if size > limit
         ]
-        plain = prompts[9:]  # rendered once
+        plain = prompts[9:]
         assert counter.prompts_over(plain, limit) == [
             index for index, size in enumerate(alone[9:]) if size > limit
         ]

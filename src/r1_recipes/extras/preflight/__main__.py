@@ -135,12 +135,7 @@ def read_recipe(report: Report, argv: Sequence[str], processes: int) -> Recipe:
     A recipe with rewards, an environment or ``num_generations`` is a GRPO recipe, any other an SFT
     recipe.
     """
-    from transformers import TrainingArguments
-
-    with (
-        report.refusals("recipe.unusable", essential=True),
-        mock.patch.object(TrainingArguments, "world_size", processes),
-    ):
+    with report.refusals("recipe.unusable", essential=True):
         settings = read_yaml(Path(argv[0]))
         if settings.get("mapper") in ("preference", "safe_rlhf"):
             raise RecipeError(

@@ -19,6 +19,7 @@ from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe.types import GRPORecipe
 
 if TYPE_CHECKING:
+    import torch
     from datasets import Dataset
     from pandas import DataFrame, Series
 
@@ -76,7 +77,6 @@ def sample(
     seconds: float,
 ) -> list[Sampled]:
     """Return the completions of whole groups, sampled with the recipe's generation settings."""
-    import torch
     from tqdm.auto import tqdm
     from transformers import GenerationConfig, set_seed
 
@@ -108,7 +108,7 @@ def sample(
                 break
             group.clear()
             request = Request(index, row["prompt"])
-            with torch.autocast(model.device.type, **_precision(recipe)):
+            with _autocast(recipe, model.device.type):
                 backend.run(
                     [request], lambda _, completions, error: group.extend(completions), [plan]
                 )
@@ -126,8 +126,8 @@ def sample(
     return sampled
 
 
-def _precision(recipe: GRPORecipe) -> dict[str, Any]:
-    """Return the arguments of ``torch.autocast`` with which a run samples.
+def _autocast(recipe: GRPORecipe, device: str) -> torch.autocast:
+    """Return the context in which a run samples.
 
     Accelerate wraps the model's ``forward`` in autocast. PEFT generates with the inner model, whose
     ``forward`` is not wrapped. vLLM's weights have this type, with adapters too.
@@ -136,10 +136,11 @@ def _precision(recipe: GRPORecipe) -> dict[str, Any]:
 
     training = recipe.training
     casts = training.bf16 or training.fp16
-    return {
-        "dtype": torch.bfloat16 if training.bf16 else torch.float16,
-        "enabled": casts and (training.use_vllm or not recipe.model.use_peft),
-    }
+    return torch.autocast(
+        device,
+        torch.bfloat16 if training.bf16 else torch.float16,
+        enabled=casts and (training.use_vllm or not recipe.model.use_peft),
+    )
 
 
 @dataclass(frozen=True)

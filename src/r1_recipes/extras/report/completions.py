@@ -4,13 +4,12 @@ import base64
 import gzip
 import itertools
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from r1_recipes.common.messages import clip, words
-from r1_recipes.extras.report.read import JsonObject, RunData, finite, is_number
+from r1_recipes.extras.report.read import JsonObject, RunData, finite, is_number, reward_names
 
 # The size of the compressed completions in base64. With 0.6 MB for the page itself and its curves,
 # the page stays below 15 MB.
@@ -98,7 +97,7 @@ def _rows(number: int, run: RunData, path: Path) -> list[JsonObject]:
 
     names, factors = run.settings.get("reward_funcs"), run.settings.get("reward_weights")
     # Rewards may log further numbers, which are no rewards.
-    weights = {name: 1.0 for name in map(_reward_of, run.series) if name}
+    weights = dict.fromkeys(reward_names(run), 1.0)
     if isinstance(names, list) and isinstance(factors, list):
         for name, factor in zip(names, factors, strict=False):
             if is_number(factor):
@@ -125,11 +124,6 @@ def evenly_spaced(items: list[Any], share: float) -> list[Any]:
         return items
     last, gaps = len(items) - 1, max(1, count - 1)
     return [items[round(number * last / gaps)] for number in range(count)]
-
-
-def _reward_of(metric: str) -> str | None:
-    match = re.fullmatch(r"rewards/(.+)/mean", metric)
-    return match and match[1]
 
 
 def _row(run: int, kind: int, values: JsonObject, weights: Mapping[str, float]) -> JsonObject:

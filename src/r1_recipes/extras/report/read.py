@@ -240,15 +240,18 @@ def _values(scores: JsonObject) -> Iterator[tuple[str, list[float | None]]]:
         yield f"pass@{k}", list(map(finite, interval))
 
 
+def reward_names(run: RunData) -> list[str]:
+    """Return the names under which a run logged its rewards."""
+    matches = (re.fullmatch(r"rewards/(.+)/mean", key) for key in run.series)
+    return [match[1] for match in matches if match]
+
+
 def find_flags(run: RunData) -> list[JsonObject]:
     """Return the flags of a run, the worst first. A code names a sentence in strings.json."""
     flags = [*_of_metrics(run)]
-    rewards = []
-    for key in run.series:
-        match = re.fullmatch(r"rewards/(.+)/mean", key)
-        if match:
-            rewards.append(match[1])
-            flags += _of_reward(run, match[1])
+    rewards = reward_names(run)
+    for name in rewards:
+        flags += _of_reward(run, name)
     flags += _of_answers(run, rewards)
     return sorted(flags, key=lambda entry: _SEVERITIES.index(entry["severity"]))
 

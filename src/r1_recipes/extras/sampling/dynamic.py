@@ -106,16 +106,13 @@ class DynamicSamplingGRPOTrainer(RecipeGRPOTrainer):
         metrics = self._metrics["train"]
         logged = {name: len(values) for name, values in metrics.items()}
         rollouts, rewards = self._sample_round(inputs)
-        sizes = [len(rewards)]
         has_spread, group = self._groups_with_spread(rewards), self.num_generations
-        rounds, sampled, without = 1, len(has_spread), int((~has_spread).sum())
-        reward_sums = [self._weighted(rewards)]
-        while not has_spread.all() and rounds < self._max_rounds:
+        without = int((~has_spread).sum())
+        reward_sums = [self._weighted(rewards)]  # of each round
+        while not has_spread.all() and len(reward_sums) < self._max_rounds:
             flat = (~has_spread).nonzero().flatten().tolist()
             more, more_rewards = self._sample_round(self._further_rows(len(flat)))
-            sizes.append(len(more_rewards))
             spread = self._groups_with_spread(more_rewards)
-            rounds, sampled = rounds + 1, sampled + len(spread)
             without += int((~spread).sum())
             reward_sums.append(self._weighted(more_rewards))
             # Groups beyond those that are missing are left out.
@@ -129,12 +126,13 @@ class DynamicSamplingGRPOTrainer(RecipeGRPOTrainer):
             for old, _ in pairs:
                 has_spread[old] = True
         self._rollouts, self._rewards = rollouts, rewards
+        sizes = list(map(len, reward_sums))
         for name, values in metrics.items():
             of_rounds = values[logged.get(name, 0) :]
-            if 1 < rounds == len(of_rounds):
+            if 1 < len(sizes) == len(of_rounds):
                 values[logged.get(name, 0) :] = [_over_rounds(name, of_rounds, sizes)]
-        metrics["sampling/rounds"].append(rounds)
-        metrics["sampling/filtered"].append(without / sampled)
+        metrics["sampling/rounds"].append(len(sizes))
+        metrics["sampling/filtered"].append(without / (sum(sizes) // group))
         metrics["sampling/reward"].append(torch.cat(reward_sums).nanmean().item())
 
     def _sample_round(self, inputs: list[dict[str, Any]]) -> tuple[list[Rollout], torch.Tensor]:
