@@ -82,6 +82,8 @@ class Renderer:
             return {"prompt": prompt}
         hidden = _NO_COLUMN[self.method]
         columns = {key: value for key, value in mapped.items() if key not in hidden}
+        if self.method == "generate" and (earlier := (mapped.get("messages") or [])[:-1]):
+            columns["earlier_messages"] = earlier
         return {"prompt": prompt, **columns}
 
     def _prompt(self, row: dict[str, Any], mapped: MappedRow) -> list[Message]:
@@ -106,10 +108,8 @@ class Renderer:
             target = _target(mapped, self.fmt)
         else:
             target = _response(response, mapped.get("well_formed", True), self.fmt)
-        completion = []
-        for call in mapped.get("calls") or ():
-            completion += _tool_messages(call)
-        completion.append({"role": "assistant", "content": target})
+        calls = map(_tool_messages, mapped.get("calls") or ())
+        completion = [*chain.from_iterable(calls), {"role": "assistant", "content": target}]
         columns: dict[str, Any] = {"completion": completion}
         if self.tools:
             columns["tools"] = self.tools  # SFTTrainer reads this column.
@@ -377,8 +377,8 @@ class RowMapper:
             self.report.drop(f"{self.where}{skipped}", place)
         except USER_ERRORS as error:  # The mapper may be the user's code.
             code_place = user_code_place(error)
-            error_type = type(error).__name__
-            reason = f"{self.where}mapper {self.mapper.name!r} fails with {error_type}{code_place}"
+            name = f"{self.where}mapper {self.mapper.name!r}"
+            reason = f"{name} fails with {type(error).__name__}{code_place}"
             if reason not in self.report.dropped:  # Log each reason once: messages differ.
                 cause = first_line(error)[:-1]
                 logger.warning("dataset_name: %srow %d: %s%s", self.where, place, cause, code_place)

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from r1_recipes.common.errors import RecipeError
+from r1_recipes.data import load_dataset
 from r1_recipes.data.sources import load_rows
 from r1_recipes.extras.selection import select
 from r1_recipes.extras.selection.rules import (
@@ -27,6 +28,7 @@ from r1_recipes.extras.selection.rules import (
 from r1_recipes.extras.selection.select import REASONS, Selection, has_code
 from r1_recipes.extras.selection.write import write_dataset
 from r1_recipes.prompts import FORMATS, get_response_format
+from r1_recipes.recipe.types import RecipeArguments
 from r1_recipes.rewards import get_reward_funcs
 from tests.support import selection_rows
 from tests.support.chat_server import chat_server, reply
@@ -671,6 +673,39 @@ def test_rows_of_completions():
     [verdict] = selection.verdicts
     assert (verdict.index, verdict.sample, verdict.reason, verdict.kept) == (0, 0, None, True)
     assert verdict.scores == {"accuracy": 1.0, "format": 1.0, "commas": 0.0}
+
+
+def test_a_conversation_of_several_turns_keeps_its_earlier_turns(tmp_path):
+    plain, args = get_response_format("think_answer", system_prompt=""), RecipeArguments
+    turns = [
+        {"role": role, "content": content}
+        for role, content in (
+            ("system", "Be kind."),
+            ("user", "2+2?"),
+            ("assistant", "4"),
+            ("user", "Why?"),
+            ("assistant", "It is so."),
+        )
+    ]
+    other = [*turns[:1], {"role": "user", "content": "3+3?"}, *turns[2:]]
+    rows = datasets.Dataset.from_list([{"messages": talk} for talk in (turns, other, turns[1:3])])
+    asked, _ = load_dataset(
+        args(dataset_name="rows", mapper="conversations"), plain, "generate", rows=rows
+    )
+    records = [
+        {**record(i, text("right")), "question": row.pop("question"), "prompt": row.pop("prompt")}
+        | {"columns": row}
+        for i, row in enumerate(asked)
+    ]
+    selection = run(records, {"deduplicate": {}}, fmt=plain)
+    assert reasons(selection) == [None, None, None]  # the same question after different turns
+    folder = write_dataset(selection, tmp_path / "dataset", recipe_settings={}, title="t")
+    rows = load_rows(str(folder), "train")
+    trained, _ = load_dataset(
+        args(dataset_name="rows", mapper="generated"), plain, "sft", rows=rows
+    )
+    assert [row["prompt"] for row in trained] == [turns[:4], other[:4], turns[1:2]]
+    assert [row["prompt"] for row in trained] == [row["prompt"] for row in asked]
 
 
 def test_a_scorer_is_a_column_where_some_row_has_one(tmp_path):

@@ -13,7 +13,7 @@ from r1_recipes.data.mappers.base import (
     register_mapper,
     required_text,
 )
-from r1_recipes.data.mappers.chats import last_question
+from r1_recipes.data.mappers.chats import last_question, read_messages
 from r1_recipes.prompts import FORMATS
 
 
@@ -103,7 +103,8 @@ class OpenThoughts(Mapper):
 class Generated(Mapper):
     """The output of ``r1_recipes.generate``: ``question``, ``solution``, ``pass_rate`` and more.
 
-    The column ``response`` is absent in prompt-only data. The rewards get ``scorer`` and ``task``.
+    The column ``response`` is absent in prompt-only data. ``earlier_messages`` are the turns before
+    the question. The rewards get ``scorer`` and ``task``.
 
     Attributes:
         well_formed: Whether the response must be in the recipe's response format.
@@ -146,6 +147,9 @@ class Generated(Mapper):
             mapped["answer"] = parsed.answer or ""
         elif "response" in row:
             mapped["response"] = row["response"] if isinstance(row["response"], str) else ""
+        if row.get("earlier_messages"):
+            earlier = read_messages(row["earlier_messages"], "earlier_messages")
+            mapped["messages"] = [*earlier, {"role": "user", "content": mapped["question"]}]
         if "scorer" in row:
             mapped["scorer"] = optional_text(row, "scorer")
         if "task" in row:

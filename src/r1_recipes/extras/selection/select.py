@@ -28,19 +28,8 @@ _CHUNK_COMPLETIONS = 2048
 # This must not match "```x = 3``` is", which is inline text.
 _FENCE = re.compile(r"^[ \t]*+`{3,}+[ \t]*+([^\s`]*+)[^`\n]*+$", re.MULTILINE)
 # Languages of fences that contain formulas or text instead of code.
-_NOT_CODE = {
-    "math",
-    "latex",
-    "tex",
-    "katex",
-    "asciimath",
-    "text",
-    "txt",
-    "plaintext",
-    "plain",
-    "markdown",
-    "md",
-}
+_NOT_CODE_NAMES = "math latex tex katex asciimath text txt plaintext plain markdown md"
+_NOT_CODE = frozenset(_NOT_CODE_NAMES.split())
 _COMPLETION_KEYS = ("text", "tokens", "finish_reason")
 # Columns of the dataset that do not come from the source.
 _OWN_COLUMNS = (
@@ -311,7 +300,7 @@ class Selection:
         if self._rules.output == "pairs":
             pair = _pair(remaining(group), self._rules.margin)
             drop([candidate for candidate in group if candidate not in pair], "not in a pair")
-        if self._duplicates and remaining(group) and not self._duplicates.add(record["question"]):
+        if self._duplicates and remaining(group) and not self._duplicates.add(_asked(record)):
             drop(group, "duplicate question")
 
     def _rows(self, record: Record, group: list[Candidate]) -> list[dict[str, Any]]:
@@ -354,6 +343,12 @@ class Selection:
             }
             for candidate in kept
         ]
+
+
+def _asked(record: Record) -> str:
+    """Return a question with the conversation before it."""
+    earlier = record["columns"].get("earlier_messages") or []
+    return "\n".join([*(message["content"] for message in earlier), record["question"]])
 
 
 def _pair(group: list[Candidate], margin: float) -> list[Candidate]:
