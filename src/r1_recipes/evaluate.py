@@ -184,16 +184,16 @@ def _report(scores: Sequence[Scores], output: Path | None) -> None:
 
 def _entry(scores: Scores) -> dict[str, Any]:
     """Return one model's part of ``results.json``. Intervals are ``[mean, low, high]``."""
-    intervals = {
-        name: mean_interval(getattr(scores, name))
-        for name in (*COMPARED, "majority")
-        if getattr(scores, name)
-    }
     n = scores.num_samples
+    intervals = {
+        name: mean_interval(values, max(1, n))
+        for name in (*COMPARED, "majority")
+        if (values := getattr(scores, name))
+    }
     ks = {2**i for i in range(n.bit_length())}
     if n:
         ks.add(n)
-    pass_at = {k: mean_interval(scores.pass_at(k)) for k in sorted(ks)}
+    pass_at = {k: mean_interval(scores.pass_at(k), n) for k in sorted(ks)}
     return {**asdict(scores), "intervals": intervals, "pass_at": pass_at}
 
 

@@ -78,6 +78,15 @@ def test_the_command_judges_two_models_on_rows_that_a_length_limit_would_drop(tm
         with pytest.raises(SystemExit):
             evaluate.main([*command, *changed])
         assert "holds completions of other" in capsys.readouterr().err
+    # So is a template whose file says something else now.
+    template = tmp_path / "plain.jinja"
+    template.write_text("{% for message in messages %}{{ message.content }}{% endfor %}")
+    command += ["--chat_template", str(template), "--output", str(tmp_path / "templated")]
+    evaluate.main(command)
+    template.write_text(f"Please: {template.read_text()}")
+    with pytest.raises(SystemExit):
+        evaluate.main(command)
+    assert "holds completions of other" in capsys.readouterr().err
 
     evaluate.main([str(recipe), "--model", model, "--model", model, "--ask", "2 + 2?"])
     assert capsys.readouterr().out.count(f"=== {model}") == 2

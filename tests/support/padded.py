@@ -79,6 +79,7 @@ def trained(model, folder, trims, trainer=Cut, **keys):
 
     run._compute_loss = counted
     run.train()
+    trained.logged = [entry for entry in run.state.log_history if "loss" in entry]
     return {name: value.detach().clone() for name, value in run.model.named_parameters()}, sizes
 
 
@@ -90,10 +91,9 @@ def gap(one, other):
 def main() -> None:
     """Write the weights after a step with padding and one without, as every process has them."""
     model, folder = map(Path, sys.argv[1:])
+    steps = {"gradient_accumulation_steps": 4, "steps_per_generation": 4}
     for trims in (False, True):
-        weights, sizes = trained(
-            model, folder / str(trims), trims, gradient_accumulation_steps=4, steps_per_generation=4
-        )
+        weights, sizes = trained(model, folder / str(trims), trims, **steps)
         rank = torch.distributed.get_rank()
         torch.save({"weights": weights, "sizes": sizes}, folder / f"{trims}_{rank}.pt")
 

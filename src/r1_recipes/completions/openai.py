@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -16,8 +18,10 @@ from r1_recipes.completions.types import (
     sample_seed,
     temperatures_of,
 )
-from r1_recipes.prompts import get_response_format
+from r1_recipes.models.tokenizer import recipe_format
 from r1_recipes.recipe.types import Recipe
+
+_warn_once = functools.cache(logging.getLogger(__name__).warning)
 
 # Values that change nothing. vLLM and SGLang get them too, because they would take others from the
 # model's generation_config.json. Not every other server accepts these keys.
@@ -80,7 +84,7 @@ class OpenAIBackend:
 
     def __init__(self, recipe: Recipe) -> None:
         self._settings = settings = recipe.training
-        self._format = get_response_format(recipe.script.response_format)
+        self._format = recipe_format(recipe)
         self._server = ChatServer(
             recipe.model.model_name_or_path,
             max_concurrency=settings.generation_batch_size,
@@ -143,13 +147,17 @@ class OpenAIBackend:
         text = reply.text
         if reply.reasoning:
             # The server moved the reasoning out of the text. Put it back in front, as the model
-            # wrote it.
+            # wrote it: without an opening tag that is in the prefill.
             opening, closing = (
                 self._format.tags[:2] if self._format.reasoning_tags else ("", "\n\n")
             )
+            if self._format.prefill.rstrip().endswith(opening.strip()):
+                opening = ""
             text = f"{opening}{reply.reasoning.strip()}{closing}{text.lstrip()}".strip()
         turns = None
         if reply.calls:
             turns = [{"role": "assistant", "content": text, "tool_calls": reply.calls}]
+        if reply.tokens is None:
+            _warn_once("the server does not count tokens, so every completion counts as 0 tokens")
         ended = "length" if reply.finish_reason == "length" else "stop"
         return Completion(text, reply.tokens or 0, ended, turns)

@@ -12,7 +12,7 @@ _Z = statistics.NormalDist().inv_cdf(0.975)  # Two-sided 95 %.
 Interval = tuple[float, float, float]  # The mean, the lower and the upper bound.
 
 
-def mean_interval(values: Sequence[float]) -> Interval:
+def mean_interval(values: Sequence[float], samples: float = math.inf) -> Interval:
     """Return the mean and the 95 % interval of independent values, one per row.
 
     Values from 0 to 1 get Wilson's interval (J. Am. Stat. Assoc. 22, 1927), which stays between 0
@@ -20,13 +20,20 @@ def mean_interval(values: Sequence[float]) -> Interval:
     number of rows: the number of 0/1 values whose mean would vary equally (Korn and Graubard,
     Survey Methodology 24, 1998, do this with another interval). Other values get the normal
     interval.
+
+    Args:
+        values: One value per row.
+        samples: The completions behind each value. Shares of so many count as at most so many 0/1
+            values each, however equal the rows are.
     """
     if min(values) < 0 or max(values) > 1:
         return _normal_interval(values)
     mean = statistics.fmean(values)
     variance = statistics.pvariance(values)
     binomial = mean * (1 - mean)  # the variance of 0/1 values with this mean
-    n = binomial * len(values) / variance if variance else len(values)
+    n = float(len(values))
+    if variance:
+        n *= min(binomial / variance, samples)
     scale = 1 + _Z**2 / n
     centre = (mean + _Z**2 / (2 * n)) / scale
     half = _Z / scale * math.sqrt(binomial / n + _Z**2 / (4 * n**2))

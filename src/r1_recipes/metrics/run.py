@@ -63,8 +63,8 @@ def rows_to_judge(recipe: Recipe) -> tuple[Dataset, str]:
     source = example_rows(script, "grpo") if script.smoke else None
     rows, report = load_dataset(script, fmt, "grpo", split="test", rows=source)
     logger.info("rows to score: %s", report)
-    description = _describe_rows(recipe, fmt, rows)
     rows = _judgeable(recipe, fmt, rows)
+    description = _describe_rows(recipe, fmt, rows)
     return rows, f"{len(rows)} {description}"
 
 
@@ -321,6 +321,8 @@ def _digests(recipe: Recipe, rows: Dataset, plans: list[SamplingPlan], backend: 
         value = namespace_value(recipe, name)
         if value:
             made_by[name] = value
+    names = ("tools", "environment", "chat_template")
+    made_by |= sources.digests({name: namespace_value(recipe, name) for name in names})
     return row_digests(rows, made_by | recipe.environment_params)
 
 

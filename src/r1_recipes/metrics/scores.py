@@ -37,6 +37,7 @@ COMPARED = {
     "sampled_lenient": "lenient sampled",
 }
 _KEPT = "completions kept"
+_SPACE = re.compile(r"(?<!\d)\s+|\s+(?!\d)")
 _LAST_NUMBER = re.compile(r"-?\$?\d[\d,]*(?:\.\d+)?")
 
 
@@ -55,6 +56,7 @@ class Scores:
         greedy_lenient: As ``greedy``, with the lenient verdict.
         sampled_lenient: As ``sampled``, with the lenient verdict.
         majority: For each row, 1.0 if the most frequent answer of the samples is correct (maj@n).
+            Empty if no correct sample has an answer.
         num_samples: The number of samples per row.
         greedy_format: The share of greedy completions in the recipe's response format.
         sampled_format: The share of samples in the recipe's response format.
@@ -106,6 +108,7 @@ def verdicts(
     texts: Sequence[str],
     known: Mapping[str, Sequence[float | None]] | None = None,
     environment: Sequence[float | None] = (),
+    turns: Sequence[Any] | None = None,
 ) -> tuple[list[bool], list[bool]]:
     """Return whether each completion is correct: the strict and the lenient verdicts.
 
@@ -123,6 +126,7 @@ def verdicts(
         texts: The completions.
         known: Scores of rewards that have already scored these completions.
         environment: The reward of the environment for each completion.
+        turns: All messages of each completion, if it is an episode.
     """
     count = len(texts)
     known = known or {}
@@ -131,7 +135,7 @@ def verdicts(
     for name, judge in judges.items():
         if len(strict) == count:
             break
-        values = known[name] if name in known else score(name, judge, rows, texts, None)
+        values = known.get(name) or score(name, judge, rows, texts, None, turns=turns)
         right = _full_marks((i, value) for i, value in enumerate(values) if i not in strict)
         strict |= right
         if compares_with_gold(judge):
@@ -200,15 +204,16 @@ def judge(
     flat = [completion for group in groups for completion in group]
     texts = [without_surrogates(completion.text) for completion in flat]
     tokens = [completion.tokens for completion in flat]
+    turns = [completion.turns for completion in flat]
     values: dict[str, Sequence[float | None]] = {}
     for reward, function in rewards.items():
         try:
-            values[reward] = score(reward, function, each_row, texts, tokenizer, tokens)
+            values[reward] = score(reward, function, each_row, texts, tokenizer, tokens, turns)
         except RecipeError as error:
             # The completions took long to generate: do not lose them because of a column.
             logger.warning("%s. The table has no column for this reward", error)
     environment = [completion.reward for completion in flat]
-    strict, lenient = verdicts(fmt, judges, each_row, texts, values, environment)
+    strict, lenient = verdicts(fmt, judges, each_row, texts, values, environment, turns)
     if any(value is not None for value in environment):
         values = {"environment": environment, **values}
     samples = list(range(-1, copies - 1))  # -1 is greedy.
@@ -219,8 +224,8 @@ def judge(
         "solution": [str(row.get("solution", "")) for row in each_row],
         "completion": texts,
     }
-    if any(completion.turns for completion in flat):
-        columns["turns"] = [transcript(completion.turns or ()) for completion in flat]
+    if any(turns):
+        columns["turns"] = [transcript(messages or ()) for messages in turns]
     shape, consistency = get_reward_funcs(["format", "language_consistency"], fmt)
     language = score("language_consistency", consistency, each_row, texts, None)
     columns |= {
@@ -243,8 +248,11 @@ def _summary(name: str, table: DataFrame, num_samples: int, rewards: Sequence[st
     greedy = table[table["sample"] < 0]
     sampled = table[table["sample"] >= 0]
     shown = greedy if sampled.empty else sampled
+    # Where correct samples have no answer, as in an environment, answers are not what is judged.
+    right = sampled.loc[sampled["correct"], "answer"]
+    voting = sampled if right.empty or right.notna().any() else sampled[:0]
     majority = [
-        _majority(group["answer"], group["correct"]) for _, group in sampled.groupby("index")
+        _majority(group["answer"], group["correct"]) for _, group in voting.groupby("index")
     ]
     reward_means = {
         reward: [_none_if_nan(mean) for mean in _per_row(shown, f"reward {reward}")]
@@ -281,8 +289,9 @@ def _majority(answers: Iterable[str | None], right: Iterable[bool]) -> float:
     votes: defaultdict[str, list[bool]] = defaultdict(list)
     for answer, correct in zip(answers, right, strict=True):
         if isinstance(answer, str):  # pandas turns None into NaN.
-            # Ignore case, white space, commas between thousands and a full stop.
+            # Ignore case, commas between thousands, a full stop, and white space except between
+            # two digits, because 1 1/2 is not 11/2.
             plain = THOUSANDS.sub(lambda number: number[0].replace(",", ""), answer)
-            plain = re.sub(r"\s", "", plain).rstrip(".。").casefold()
+            plain = _SPACE.sub("", plain).rstrip(".。").casefold()
             votes[plain].append(correct)
     return float(max(votes.values(), key=len)[0]) if votes else 0.0

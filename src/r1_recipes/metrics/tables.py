@@ -40,22 +40,22 @@ def markdown_table(
 
 
 def _score_cells(scores: Scores, full: bool) -> dict[str, str]:
+    n = scores.num_samples
     cells = {
         "greedy accuracy": _percent(mean_interval(scores.greedy)),
-        "sampled accuracy": _percent(mean_interval(scores.sampled)) if scores.sampled else "",
+        "sampled accuracy": _percent(mean_interval(scores.sampled, n)) if scores.sampled else "",
         "format (greedy / sampled)": _both(scores.greedy_format, scores.sampled_format, digits=0),
         "language": "" if scores.language is None else f"{scores.language:.2f}",
         "mean tokens": f"{scores.mean_tokens:.0f}",
     }
     if not full:
         return cells
-    n = scores.num_samples
     sampled = statistics.fmean(scores.sampled_lenient) if scores.sampled_lenient else None
     lenient = _both(statistics.fmean(scores.greedy_lenient), sampled, digits=1)
     cells["lenient (greedy / sampled)"] = lenient
     if n:
-        cells[f"maj@{n}"] = _percent(mean_interval(scores.majority))
-        cells[f"pass@{n}"] = _percent(mean_interval(scores.pass_at(n)))
+        cells[f"maj@{n}"] = _percent(mean_interval(scores.majority)) if scores.majority else ""
+        cells[f"pass@{n}"] = _percent(mean_interval(scores.pass_at(n), n))
     cells["truncated"] = f"{100 * scores.truncated:.0f} %"
     for name, values in scores.rewards.items():
         judged = [value for value in values if value is not None]

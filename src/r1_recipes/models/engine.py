@@ -120,6 +120,12 @@ def fit_engine(recipe: Recipe, size: Dimensions | None, *, pictures: bool) -> Sh
     length = training.vllm_max_model_length
     if length is not None and length == longest_sequence(partial(namespace_value, recipe)):
         exceeds_window = size.window is not None and length > size.window
+        if exceeds_window and training.vllm_mode == "server":
+            raise RecipeError(
+                f"{recipe.path}: max_completion_length: prompt and completion can have {length} "
+                f"tokens, but the model's context has {size.window}, and vLLM's server refuses "
+                "what may exceed it. Fix: a smaller max_completion_length or max_prompt_tokens"
+            )
         if exceeds_window:
             logger.warning(
                 "max_completion_length: prompt and completion can have %d tokens, but the model's "

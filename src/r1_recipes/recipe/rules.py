@@ -273,6 +273,16 @@ def tasks_name_rewards(recipe: GRPORecipe | EvaluateRecipe) -> None:
         )
 
 
+def adapters_are_trained_alone(recipe: Recipe) -> None:
+    """Refuse to choose weights beside adapters: checkpoints keep the adapters only."""
+    if recipe.model.use_peft and recipe.script.unfrozen_parameters:
+        raise RecipeError(
+            "unfrozen_parameters: cannot be combined with use_peft: true, because no checkpoint "
+            "would keep the weights that are not adapters. Fix: unfrozen_parameters: null; "
+            "lora_target_modules chooses where adapters are"
+        )
+
+
 # GRPO's training
 
 
@@ -301,6 +311,16 @@ def weights_keep_their_precision(recipe: GRPORecipe) -> None:
         )
 
 
+def greedy_evaluation_samples_once(recipe: GRPORecipe) -> None:
+    """Refuse several greedy samples of a prompt from vLLM's server, which accepts only one."""
+    training = recipe.training
+    served = training.use_vllm and training.vllm_mode == "server"
+    greedy = recipe.script.eval_temperature == 0 and training.eval_strategy != "no"
+    copies = training.num_generations_eval or training.num_generations
+    allowed = "1 for eval_temperature: 0 with vllm_mode: server"
+    require(not (served and greedy) or copies == 1, "num_generations_eval", allowed, copies)
+
+
 def best_is_by_reward(recipe: GRPORecipe) -> None:
     """Refuse a best checkpoint or a learning rate chosen by GRPO's loss.
 
@@ -323,16 +343,17 @@ def best_is_by_reward(recipe: GRPORecipe) -> None:
 Rule = Callable[[Any], None]
 _DATA = (data_are_named, mapper_is_known)
 _RUN = (model_is_named, *_DATA, output_is_named)
+_TRAINS = (*_RUN, adapters_are_trained_alone)
 _SAMPLING = (top_k_counts_tokens, completions_differ, sampling_has_a_seed, nothing_is_trained)
 _WEIGHTS = (rewards_differ, weights_are_numbers, weights_fit_rewards)
 _REWARDS = (reward_models_are_used, rewards_can_be_built, prompt_fits_format)
 # The first broken rule is reported.
 RULES: dict[str, tuple[Rule, ...]] = {
-    "sft": _RUN,
-    "reward": _RUN,
-    "distill": (*_RUN, teacher_is_named, gold_keeps_the_vocabulary, adapters_reach_vllm),
+    "sft": _TRAINS,
+    "reward": _TRAINS,
+    "distill": (*_TRAINS, teacher_is_named, gold_keeps_the_vocabulary, adapters_reach_vllm),
     "grpo": (
-        *_RUN,
+        *_TRAINS,
         adapters_reach_vllm,
         choices_are_known,
         something_is_rewarded,
@@ -342,6 +363,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
         weights_keep_their_precision,
         trainer_takes_the_keys,
         best_is_by_reward,
+        greedy_evaluation_samples_once,
     ),
     "generate": (
         *_RUN,

@@ -45,6 +45,7 @@ def score(
     texts: Sequence[str],
     tokenizer: PreTrainedTokenizerBase | None,
     tokens: Sequence[int] | None = None,
+    turns: Sequence[list[dict[str, Any]] | None] | None = None,
 ) -> Values:
     """Return the reward of each text, ``None`` where the reward does not score it.
 
@@ -55,6 +56,7 @@ def score(
         texts: The completions.
         tokenizer: Without one, each character counts as a token.
         tokens: The number of generated tokens of each text, if it differs from that of the text.
+        turns: All messages of each episode, of which the text is the last.
 
     Raises:
         RecipeError: The reward fails, or does not return one number or ``None`` per text.
@@ -73,7 +75,7 @@ def score(
         with processes.alone():
             result = function(
                 prompts=[row["prompt"] for row in rows],
-                completions=[[{"role": "assistant", "content": text}] for text in texts],
+                completions=list(map(_messages, texts, turns or [None] * len(texts))),
                 completion_ids=_token_ids(texts, tokenizer, tokens),
                 # A reward may divide by these, so they must not be 0.
                 trainer_state=TrainerState(epoch=0.0, max_steps=1, num_train_epochs=1),
@@ -84,6 +86,17 @@ def score(
             return numbers(name, function, result, len(texts))
     except USER_ERRORS as error:
         raise _failure(name, error, columns) from error
+
+
+def _messages(text: str, turns: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
+    """Return the completion as TRL passes it: all messages of the model and its tools.
+
+    A last message that was cut has an empty text here.
+    """
+    if not turns:
+        return [{"role": "assistant", "content": text}]
+    *earlier, last = turns
+    return [*earlier, {**last, "content": text}] if last["role"] == "assistant" else turns
 
 
 def _failure(name: str, error: BaseException, columns: Mapping[str, Any]) -> RecipeError:

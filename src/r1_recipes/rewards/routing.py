@@ -115,14 +115,19 @@ class RoutedReward:
         return [str(task) for task in columns[column]]
 
     def __call__(self, **columns: Any) -> Values:
-        rows, arguments = self._select(columns)
         # A reward that spans processes must be called in all of them, or the others wait forever.
-        called = rows or getattr(self.reward, "spans_processes", False)
-        return self._per_row(self.reward(**arguments) if called else [], rows, columns)
+        spans = getattr(self.reward, "spans_processes", False)
+        try:
+            rows = self.judged(columns)
+        except RecipeError:
+            if spans:
+                self.reward(**self._arguments(columns, []))
+            raise
+        arguments = self._arguments(columns, rows)
+        return self._per_row(self.reward(**arguments) if rows or spans else [], rows, columns)
 
-    def _select(self, columns: dict[str, Any]) -> tuple[list[int], dict[str, Any]]:
-        """Return the rows that this reward scores, and its arguments for them."""
-        rows = self.judged(columns)
+    def _arguments(self, columns: dict[str, Any], rows: Sequence[int]) -> dict[str, Any]:
+        """Return the arguments for the rows that this reward scores."""
         count = len(columns["completions"])
         log_extra = columns.get("log_extra", ignore)
 
@@ -139,7 +144,7 @@ class RoutedReward:
         for key, value in columns.items():
             if isinstance(value, list | tuple) and len(value) == count:
                 arguments[key] = [value[row] for row in rows]
-        return rows, arguments
+        return arguments
 
     def _per_row(
         self, scores: Sequence[float | None], rows: Sequence[int], columns: dict[str, Any]
@@ -163,5 +168,6 @@ class AsyncRoutedReward(RoutedReward):
     """A :class:`RoutedReward` for an ``async`` reward, which TRL awaits together with others."""
 
     async def __call__(self, **columns: Any) -> Values:  # type: ignore[override]
-        rows, arguments = self._select(columns)
+        rows = self.judged(columns)
+        arguments = self._arguments(columns, rows)
         return self._per_row(await self.reward(**arguments) if rows else [], rows, columns)

@@ -78,8 +78,8 @@ _STEP = re.compile(
     r"""
       (?<![A-Za-z]) Step [ ]? \d{1,4} [ ]? [:：]                   # Step 1:
     | (?<![A-Za-z]) (?: First | Second | Next | Finally ) ,     # as in open-r1
-    | ^[ \t]* \d{1,3} (?: [.)][ \t] | [.)](?=[^\W\d_]) | [、．] ) # "1. ", "1.先", not "1.5"
-    | ^[ \t]* [-*•] [ \t]                                       # a bullet, not "-3" or "**bold**"
+    | ^[ \t]* \d{1,3} (?: [.)][ \t]++(?=\S) | [.)](?=[^\W\d_]) | [、．] ) # "1. a", "1.先"
+    | ^[ \t]* [-*•] [ \t]++ (?=\S)                             # a bullet, not "-3" or "**bold**"
     | 第 [一二三四五六七八九十\d]{1,3} 步 | 首先 | 其次 | 然后 | 最后
     """,
     re.MULTILINE | re.VERBOSE,

@@ -4,6 +4,7 @@ This module is heavy: it imports Transformers, and so torch.
 """
 
 import contextlib
+import copy
 import json
 import logging
 import math
@@ -167,13 +168,19 @@ def _launcher_waits() -> float:
 
 
 def _state_restorer(state: Any) -> Callable[[], None]:
-    """Return a function that restores today's random states and token count after a failed step."""
+    """Return a function that restores what a failed step changes.
+
+    These are random states, the token count, and what callbacks and trainers keep in the state,
+    such as the rows that dynamic sampling took.
+    """
     tokens = state.num_input_tokens_seen
+    kept = copy.deepcopy(state.stateful_callbacks)
     python = random.getstate()
     states = random_states()
 
     def restore_state() -> None:
         state.num_input_tokens_seen = tokens
+        state.stateful_callbacks = kept
         random.setstate(python)
         set_random_states(states)
 

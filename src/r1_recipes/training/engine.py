@@ -15,6 +15,7 @@ import numpy
 import torch
 from accelerate.utils import is_peft_model
 from peft.tuners.tuners_utils import BaseTunerLayer
+from torch.distributed.fsdp import FSDPModule
 from transformers import set_seed
 from trl.generation.vllm_generation import VLLMGeneration
 
@@ -66,6 +67,11 @@ class Engine(VLLMGeneration):
         A layer with adapters is merged in a copy, because TRL's merge and unmerge would change bf16
         weights (https://github.com/huggingface/trl/issues/6688).
         """
+        for module in self.model.modules():
+            # A forward pass without gradients (an evaluation's) leaves the last layers whole, and
+            # TRL sends parts only.
+            if isinstance(module, FSDPModule):
+                module.reshard()
         if not is_peft_model(self.model):
             yield from super()._iter_named_params()
             return

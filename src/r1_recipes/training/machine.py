@@ -139,26 +139,31 @@ def check_turns(recipe: Recipe) -> None:
 
     Each process asks for further turns until its own completions are done, so their numbers of
     calls differ (TRL 1.16: grpo_trainer.py, ``_tool_call_loop``). Where a call takes all processes,
-    they would hang, or train on each other's completions (vllm_generation.py, ``generate``).
+    they would hang, or train on each other's completions (vllm_generation.py, ``generate``). An
+    engine that sleeps gathers the sharded weights before each call.
     """
     if recipe.method != "grpo" or processes.world_size() == 1:
         return
     from accelerate.utils import parse_flag_from_env  # heavy
 
     training, plugin = recipe.training, recipe.training.deepspeed_plugin
+    fsdp = parse_flag_from_env("ACCELERATE_USE_FSDP")
+    sharded = fsdp or (plugin and plugin.zero_stage == 3)
+    sleeps = training.use_vllm and training.vllm_enable_sleep_mode
     together = {
         "vllm_mode: server": training.use_vllm and training.vllm_mode == "server",
         "vllm_tensor_parallel_size above 1": training.use_vllm
         and training.vllm_tensor_parallel_size > 1,
-        "ZeRO-3 without vLLM": not training.use_vllm and plugin and plugin.zero_stage == 3,
-        "FSDP without vLLM": not training.use_vllm and parse_flag_from_env("ACCELERATE_USE_FSDP"),
+        "FSDP or ZeRO-3 without vLLM": sharded and not training.use_vllm,
+        "FSDP or ZeRO-3 and vllm_enable_sleep_mode": sharded and sleeps,
     }
     for key, holds in together.items():
         if holds and (recipe.script.tools or recipe.script.environment):
             raise RecipeError(
                 f"{recipe.path}: tools, environment: cannot be used on {processes.world_size()} "
                 f"processes with {key}, because their completions would be mixed up. Fix: "
-                "use_vllm: true, vllm_mode: colocate, vllm_tensor_parallel_size: 1"
+                "use_vllm: true, vllm_mode: colocate, vllm_tensor_parallel_size: 1, "
+                "vllm_enable_sleep_mode: false"
             )
 
 

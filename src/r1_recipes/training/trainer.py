@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import json
 import logging
 import math
@@ -31,6 +32,11 @@ from r1_recipes.training.rewards import GuardedRewards, merged_column
 
 logger = logging.getLogger(__name__)
 
+# Metrics that TRL logs as the mean over the tokens of a micro-batch. Where ratios are of sequences,
+# the clipped ones are a share of rows.
+_TOKEN_MEANS = ("entropy", "kl")
+_CLIPPED = tuple(f"clip_ratio/{kind}_mean" for kind in ("low", "high", "region"))
+
 
 class RecipeGRPOTrainer(GuardedRewards, GRPOTrainer):
     """TRL's GRPO trainer: own sampling in evaluation, seconds by phase, no padding, rewards that
@@ -49,6 +55,7 @@ class RecipeGRPOTrainer(GuardedRewards, GRPOTrainer):
         if self._eval_length is None:
             self._eval_length = self.args.max_completion_length
         self._trims = script.trim_padding
+        self._token_shares: list[float] = []
         self._window = math.gcd(
             self.args.steps_per_generation, self.args.gradient_accumulation_steps
         )
@@ -72,7 +79,31 @@ class RecipeGRPOTrainer(GuardedRewards, GRPOTrainer):
         if batches is held or not self._trims:
             return inputs
         self._buffered_inputs = without_padding(batches, self._window, self.pad_to_multiple_of)
+        if self._window > 1:
+            self._token_shares = self._shares_of_window()
         return self._buffered_inputs[self._step % self.args.steps_per_generation]
+
+    def _shares_of_window(self) -> list[float]:
+        """Return the tokens of each micro-batch over the mean of its window, on all processes."""
+        masks = [
+            rows["completion_mask"] * rows.get("tool_mask", 1) for rows in self._buffered_inputs
+        ]
+        counts = torch.stack([mask.sum().float() for mask in masks])
+        windows = self.accelerator.reduce(counts).view(-1, self._window)
+        return (windows / windows.mean(1, keepdim=True).clamp(min=1)).flatten().tolist()
+
+    def create_accelerator_and_postprocess(self) -> None:
+        """Keep the log-probabilities of FSDP 2 in fp32, in which TRL computes them.
+
+        Accelerate's policy casts what the model returns to bf16, in which a token's KL below 0.008
+        is 0. Transformers calls this before TRL shards the reference model.
+        """
+        super().create_accelerator_and_postprocess()
+        plugin = self.accelerator.state.fsdp_plugin if self.is_fsdp_enabled else None
+        if plugin and plugin.fsdp_version == 2 and plugin.mixed_precision_policy:
+            plugin.mixed_precision_policy = dataclasses.replace(
+                plugin.mixed_precision_policy, output_dtype=None
+            )
 
     def _generate(self, prompts: list):
         with self._timed("time/generation"):
@@ -147,6 +178,8 @@ class RecipeGRPOTrainer(GuardedRewards, GRPOTrainer):
 
     def _compute_loss(self, model, inputs: Rows) -> torch.Tensor:
         loss = super()._compute_loss(model, inputs)
+        if self.model.training and self._token_shares:
+            self._weigh_by_tokens(self._token_shares[self._step % self.args.steps_per_generation])
         # Until the first optimizer step of a rollout, the policy is the engine's. The rows of a
         # window are sorted by length, so one micro-batch would show the longest only.
         if self.model.training and self._uncompared:
@@ -156,6 +189,17 @@ class RecipeGRPOTrainer(GuardedRewards, GRPOTrainer):
             if "sampling_per_token_logps" in inputs and not corrects:
                 self._log_engine_gap(inputs)
         return loss
+
+    def _weigh_by_tokens(self, share: float) -> None:
+        """Weigh what TRL logged of this micro-batch, because a log is the mean of micro-batches.
+
+        Rows are sorted by length, so the short ones would count as much as the long ones.
+        """
+        clipped = _CLIPPED if self.importance_sampling_level == "token" else ()
+        for name in (*_TOKEN_MEANS, *clipped):
+            values = self._metrics["train"].get(name)
+            if values:
+                values[-1] *= share
 
     def _log_engine_gap(self, inputs: Rows) -> None:
         """Log how far trainer and engine differ in a token's log-probability, as TRL does with its

@@ -31,6 +31,8 @@ def test_interval_of_shares():
     # sqrt(0.25/32 + 0.12005/(4*32)) = 1.7499 * 0.093544 = 0.1637
     mean, low, high = mean_interval([0.25, 0.5, 0.75, 0.5])
     assert (mean, round(high - mean, 3), round(mean - low, 3)) == (0.5, 0.164, 0.164)
+    # Of one sample each, they are four values that are 0 or 1, and no more, however alike they are.
+    assert mean_interval([0.25, 0.5, 0.75, 0.5], 1) == mean_interval([0.0, 0.0, 1.0, 1.0])
     # one wrong sample among 400 leaves the bounds inside 0..1
     mean, low, high = mean_interval([1.0] * 99 + [0.75])
     assert 0.9 < low < mean < high < 1.0

@@ -7,8 +7,10 @@ import random
 
 import pytest
 
-from r1_recipes.metrics.scores import Scores, _majority, verdicts
+from r1_recipes.completions.types import Completion
+from r1_recipes.metrics.scores import Scores, _majority, judge, verdicts
 from r1_recipes.metrics.tables import difference_line, markdown_table
+from r1_recipes.prompts import FORMATS
 from tests.support.needs import needs
 
 
@@ -66,6 +68,8 @@ def test_pass_at_k_is_unbiased():
         (["(1,2)", "(12)", "(12)"], [True, False, False], 0.0),
         ([None, None], [False, False], 0.0),
         (["8", "7"], [False, True], 0.0),  # of equally frequent ones the first
+        (["1 1/2", "11/2", "11/2"], [True, False, False], 0.0),  # a mixed number
+        (["x = 2", "x=2", "3"], [True, True, False], 1.0),
     ],
 )
 def test_majority(answers, right, expected):
@@ -92,7 +96,6 @@ def test_majority(answers, right, expected):
     ],
 )
 def test_lenient_verdicts(text, gold, expected):
-    from r1_recipes.prompts import FORMATS
     from r1_recipes.rewards import get_reward_funcs
 
     (accuracy,) = get_reward_funcs(["accuracy"], "think_answer")
@@ -102,7 +105,6 @@ def test_lenient_verdicts(text, gold, expected):
 
 @needs("reasoning_gym")
 def test_lenient_verdicts_ask_a_row_s_own_scorer():
-    from r1_recipes.prompts import FORMATS
     from r1_recipes.rewards import get_reward_funcs
 
     scorer = '{"countdown": {"numbers": [2, 5], "target": 10}}'
@@ -121,6 +123,31 @@ def test_lenient_verdicts_ask_a_row_s_own_scorer():
 def test_majority_of_words():
     answers = ["Rome", "Paris", "paris.", "Rom"]
     assert _majority(answers, ["paris" in answer.lower() for answer in answers]) == 1.0
+
+
+def test_own_rewards_see_the_calls_of_an_episode_and_no_answer_has_no_majority():
+    def calls(completions, **columns):
+        return [float(any(turn.get("tool_calls") for turn in turns)) for turns in completions]
+
+    call = {"type": "function", "function": {"name": "guess", "arguments": {"number": 3}}}
+    turns = [
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "name": "guess", "content": "right"},
+        {"role": "assistant", "content": "I found it."},
+    ]
+    rows = [{"prompt": [{"role": "user", "content": "Guess."}], "solution": "3"}]
+    made = [
+        Completion("I found it.", 9, "stop", turns),
+        Completion("I found it.", 9, "stop", turns),
+        Completion("I found it.", 4, "stop"),
+        Completion("", 9, "stop", turns[:2]),  # no answer after the last result
+    ]
+    fmt = FORMATS["think_answer"]
+    scores, _ = judge("m", fmt, rows, [made], {"calls": calls}, {"calls": calls}, None)
+    assert (scores.greedy, scores.sampled) == ([1.0], [2 / 3])
+    assert scores.majority == []
+    assert "| maj@3 |" in (table := markdown_table([("m", scores, None)], full=True))
+    assert "66.7 % |  | 100.0 % (" in table.splitlines()[2]  # nothing for maj@3
 
 
 def test_the_table_shows_each_model_and_the_difference():

@@ -316,6 +316,23 @@ CASES = [
         BY_REWARD,
         "metric_for_best_model",
     ),
+    (
+        "greedy_evaluation_samples_once",
+        "grpo",
+        {**SERVER, **STEPS, "eval_temperature": 0},
+        {"num_generations_eval": 1},
+        "num_generations_eval",
+    ),
+    *(
+        (
+            "adapters_are_trained_alone",
+            method,
+            {"use_peft": True, "unfrozen_parameters": ["layers"]},
+            {"unfrozen_parameters": None},
+            "unfrozen_parameters",
+        )
+        for method in ("sft", "distill", "grpo")
+    ),
 ]
 
 

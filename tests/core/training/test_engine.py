@@ -69,6 +69,7 @@ def sharded(folder: str) -> None:
         make = _builder(patched)
         engines = make(whole), make(pieces, fsdp=2, rank=torch.distributed.get_rank(), ranks=2)
         before = {name: piece.to_local() for name, piece in bits(pieces).items()}
+        log_probs(pieces)  # as an evaluation does: what follows finds the last layers whole
         for engine in engines:
             engine.sync_weights()
         sent, wanted = (engine.llm.weights for engine in reversed(engines))

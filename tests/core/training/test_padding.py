@@ -34,6 +34,23 @@ def test_the_gradient_is_that_of_trl(tiny_model, tmp_path, loss_type):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("size", [1, 2])
+def test_entropy_and_kl_are_means_over_tokens(tiny_model, tmp_path, size):
+    """A log is the mean over micro-batches, of which the sorted ones have one length each."""
+    steps = {"gradient_accumulation_steps": 16 // size, "steps_per_generation": 16 // size}
+    keys = {"per_device_train_batch_size": size, "num_iterations": 2, "max_steps": 2, **steps}
+    keys |= {"beta": 0.04, "learning_rate": 0.1, "logging_steps": 1}
+    logs = []
+    for batch in (keys, {**keys, "per_device_train_batch_size": 16} | dict.fromkeys(steps, 1)):
+        trained(tiny_model, tmp_path / str(len(logs)), len(logs) == 0, **batch)
+        logs.append(trained.logged)
+    for ours, whole in zip(*logs, strict=True):
+        for name in ("entropy", "kl", "clip_ratio/region_mean"):
+            assert ours[name] == pytest.approx(whole[name], rel=1e-4, abs=1e-9), name
+    assert logs[0][1]["kl"] > 0
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "keys",
     [

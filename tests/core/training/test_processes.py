@@ -300,6 +300,10 @@ def test_a_reward_that_spans_processes_is_called_in_all_of_them(
         completions=["x"], prompts=["p"], completion_ids=[[0]], solution=["2"], task=["b"]
     ) == [None]
     assert given[1:] == [[]]
+    # A row that no reward scores stops all processes together, after this one has taken part.
+    with pytest.raises(RecipeError, match="task_rewards: row 0 has task 'c'"):
+        routed(completions=["x"], prompts=["p"], completion_ids=[[0]], solution=["2"], task=["c"])
+    assert given[2:] == [[]]
 
 
 def test_processes_that_would_each_train_alone_are_refused(

@@ -261,6 +261,11 @@ def test_completions_that_the_model_s_window_cuts_are_a_warning(
     fit_engine(sized(612), Dimensions(10, 10, 512), pictures=False)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert all(word in caplog.messages[0] for word in ("max_completion_length", "612", "512"))
+    # A server answers such a request with an error, which would end the run.
+    served = sized(612, vllm_mode="server")
+    served.path = "own.yaml"
+    with pytest.raises(RecipeError, match=r"own\.yaml: max_completion_length: .* 612 .* 512"):
+        fit_engine(served, Dimensions(10, 10, 512), pictures=False)
 
 
 def test_a_locale_or_a_name_that_the_libraries_cannot_write_is_refused(
@@ -277,6 +282,9 @@ def test_a_locale_or_a_name_that_the_libraries_cannot_write_is_refused(
         check_encoding(recipe)
 
 
+SLEEPS = {"use_vllm": True, "vllm_enable_sleep_mode": True}
+
+
 @pytest.mark.parametrize(
     ("keys", "refused"),
     [
@@ -285,6 +293,9 @@ def test_a_locale_or_a_name_that_the_libraries_cannot_write_is_refused(
         ({"deepspeed_plugin": SimpleNamespace(zero_stage=3)}, True),
         ({"deepspeed_plugin": SimpleNamespace(zero_stage=3), "use_vllm": True}, False),
         ({"deepspeed_plugin": SimpleNamespace(zero_stage=2)}, False),
+        ({"deepspeed_plugin": SimpleNamespace(zero_stage=3), **SLEEPS}, True),
+        ({"deepspeed_plugin": SimpleNamespace(zero_stage=2), **SLEEPS}, False),
+        (SLEEPS, False),
         ({"use_vllm": True}, False),
         ({}, False),
     ],
@@ -298,6 +309,7 @@ def test_turns_of_several_processes_do_not_mix(monkeypatch, keys, refused, asks)
         "use_vllm": False,
         "vllm_mode": "colocate",
         "vllm_tensor_parallel_size": 1,
+        "vllm_enable_sleep_mode": False,
         "deepspeed_plugin": None,
         **keys,
     }

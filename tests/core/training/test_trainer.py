@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("trl")
 
 import torch
+from accelerate import FullyShardedDataParallelPlugin
 from trl import GRPOTrainer
 from trl.trainer.utils import RepeatSampler
 
@@ -28,6 +29,7 @@ OVERRIDDEN = {
     "_compute_loss": ["self", "model", "inputs"],
     "_get_per_token_logps_and_entropies": None,  # whatever TRL gives it is passed on
     "_prepare_inputs": ["self", "generation_batch"],
+    "create_accelerator_and_postprocess": ["self"],
 }
 
 
@@ -38,6 +40,25 @@ def test_an_overridden_method_has_the_parameters_of_trl(name):
         assert (
             pinned is None or list(inspect.signature(getattr(trainer, name)).parameters) == pinned
         ), trainer
+
+
+def test_fsdp_does_not_round_log_probabilities(monkeypatch):
+    """Accelerate's policy would cast what the model returns to bf16. On CPUs it does not shard, so
+    this looks at the policy that torch is given.
+    """
+    plugin = FullyShardedDataParallelPlugin(fsdp_version=2)
+    plugin.set_mixed_precision("bf16")
+    assert plugin.mixed_precision_policy.output_dtype == torch.bfloat16
+    trainer = RecipeGRPOTrainer.__new__(RecipeGRPOTrainer)
+    trainer.accelerator = SimpleNamespace(state=SimpleNamespace(fsdp_plugin=plugin))
+    monkeypatch.setattr(GRPOTrainer, "create_accelerator_and_postprocess", lambda self: None)
+    trainer.is_fsdp_enabled = False
+    trainer.create_accelerator_and_postprocess()
+    assert plugin.mixed_precision_policy.output_dtype == torch.bfloat16
+    trainer.is_fsdp_enabled = True
+    trainer.create_accelerator_and_postprocess()
+    policy = plugin.mixed_precision_policy
+    assert (policy.param_dtype, policy.output_dtype) == (torch.bfloat16, None)
 
 
 def overrides(trainer):
@@ -162,6 +183,7 @@ def test_the_gap_to_the_engine_is_logged_until_the_policy_moves(correction):
         correction,
     )
     trainer._uncompared, trainer._metrics = 2, {"train": defaultdict(list)}
+    trainer._token_shares = []
     trainer.accelerator = SimpleNamespace(
         gather=lambda values: torch.cat([values, values * 3])
     )  # of a second rank

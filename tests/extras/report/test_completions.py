@@ -192,6 +192,10 @@ def test_files_are_left_out_unread_where_there_are_too_many_rows(
     found, kept, total = packed(run)
     # 9 files, 5 of them, evenly: 0, 2, 4, 6, 8.
     assert (kept, total, found["rows"]["step"]) == (5, 9, [1, 3, 5, 7, 9])
+    # So it is where the rows are few and long.
+    monkeypatch.setattr(completions, "MAX_COMPLETIONS", 64_000)
+    monkeypatch.setattr(completions, "MAX_BYTES", 1)
+    assert packed(run)[1:] == (1, 9)
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def test_hostile_texts_stay_data(tmp_path: Path) -> None:
         {"system_prompt": EVIL},
         {EVIL: EVIL},
     )
-    assert run["series"][EVIL] == {"x": [1], "y": [1.0]}
+    assert run["series"][EVIL] == {"x": [1], "y": [1.0], "numbers": [1.0, 1.0, 1.0, 1.0]}
     found = page.completions
     assert found["prompts"] == [[f"[user]\n{EVIL}", EVIL]]
     assert found["rows"]["text"] == [EVIL]
@@ -200,7 +200,8 @@ def test_what_is_torn_or_missing_is_said_and_the_rest_is_shown(tmp_path: Path) -
     # Lines 2 to 7 of the file; the empty one is none.
     assert said["bad_lines", "metrics.jsonl"] == {"file": "metrics.jsonl", "count": 6, "first": 2}
     # The later line about step 1 wins; what is not finite is a gap.
-    assert run["series"] == {"reward": {"x": [1, 4, 5], "y": [0.5, None, None]}}
+    numbers = {"numbers": [0.5, 0.5, 0.5, 0.5]}
+    assert run["series"] == {"reward": {"x": [1, 4, 5], "y": [0.5, None, None], **numbers}}
     assert run["flags"] == [
         {
             "code": "not_finite",
@@ -234,10 +235,15 @@ def test_long_curves_are_thinned_and_said_so(
         write_run(tmp_path / "run", {"reward": [0.0, 1.0, 2.0, 3.0, 4.0], "kl": [1.0, 2.0]})
     ).data["runs"]
     assert run["series"] == {
-        "reward": {"x": [1, 3, 5], "y": [0.0, 2.0, 4.0]},
-        "kl": {"x": [1, 2], "y": [1.0, 2.0]},
+        "reward": {"x": [1, 3, 5], "y": [0.0, 2.0, 4.0], "numbers": [0.0, 4.0, 0.0, 4.0]},
+        "kl": {"x": [1, 2], "y": [1.0, 2.0], "numbers": [1.0, 2.0, 1.0, 2.0]},
     }
-    assert run["missing"] == [{"code": "thinned", "values": {"kept": 3, "points": 5}}]
+    # The numbers are of all points: a quarter of them at each end, and a peak that is not drawn.
+    values = [0.0, 2.0, 9.0, 1.0, 1.0, 1.0, 3.0, 5.0]
+    (run,) = page_of(write_run(tmp_path / "peak", {"grad_norm": values})).data["runs"]
+    assert run["series"]["grad_norm"]["y"] == [0.0, 1.0, 5.0]
+    assert run["series"]["grad_norm"]["numbers"] == [1.0, 4.0, 0.0, 9.0]
+    assert run["missing"] == [{"code": "thinned", "values": {"kept": 3, "points": 8}}]
 
 
 def test_run_names_are_the_shortest_that_differ() -> None:

@@ -4,6 +4,7 @@ stop.
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import shutil
@@ -166,6 +167,31 @@ def test_episodes_are_chosen_with_their_tools(write_recipe, caller, tmp_path: Pa
     for table, line in zip(tables(run), metrics(run), strict=True):
         assert len(table) == 8 and table["turns"].str.contains("call guess").any()
         assert line["sampling/rounds"] > 1 or line["frac_reward_zero_std"] == 0
+
+
+def test_a_step_that_fails_in_a_later_round_is_repeated_with_the_same_rows(
+    write: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    straight = write(save_steps=100)  # the failure saves the last whole step
+    fails = write(name="fails", save_steps=100, output_dir=str(tmp_path / "fails"))
+    grpo.main([straight])
+    rounds = [int(line["sampling/rounds"]) for line in metrics(tmp_path / "run")]
+    step = next(i for i, count in enumerate(rounds) if i > 1 and count > 1)
+    calls, reward = iter(range(10**6)), flat_groups.spread
+
+    @functools.wraps(reward)
+    def once(completions: list, trainer_state: Any, **columns: Any) -> list[float]:
+        # Not in the try before training.
+        if trainer_state.train_batch_size and next(calls) == sum(rounds[:step]) + 1:
+            raise ValueError("the server is gone")
+        return reward(completions, trainer_state=trainer_state, **columns)
+
+    monkeypatch.setattr(flat_groups, "spread", once)
+    with pytest.raises(SystemExit):
+        grpo.main([fails])
+    assert len(metrics(tmp_path / "fails")) == step
+    grpo.main([fails])
+    assert_same_run(tmp_path / "fails", tmp_path / "run")
 
 
 # The parts

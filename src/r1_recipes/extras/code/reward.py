@@ -40,7 +40,7 @@ def extract_code(fmt: ResponseFormat, completion: str, language: str) -> str | N
     """
     answer = fmt.parse(completion).answer if fmt.answer_tags else shown_text(fmt, completion)
     code = last_fence(answer or "", _PYTHON if language in _PYTHON else (language,))
-    return code if code is None or len(code) <= MAX_CODE_CHARS else None
+    return code if code and len(code) <= MAX_CODE_CHARS else None
 
 
 def last_fence(text: str, tags: Sequence[str]) -> str | None:

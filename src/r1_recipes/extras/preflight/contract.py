@@ -63,6 +63,7 @@ class Rewards:
         rows: Sequence[Row],
         texts: Mapping[str, Sequence[str]],
         tokens: list[int] | None = None,
+        turns: Sequence[Any] | None = None,
     ) -> dict[str, DataFrame]:
         """Return a table for each reward, with a line per row and a column per variant of the text.
 
@@ -75,7 +76,9 @@ class Rewards:
             with report.refusals(code):
                 columns = {}
                 for kind, written in texts.items():
-                    columns[kind] = score(name, function, rows, written, self.tokenizer, tokens)
+                    columns[kind] = score(
+                        name, function, rows, written, self.tokenizer, tokens, turns
+                    )
                 tables[name] = DataFrame(columns, dtype=float)
         return tables
 

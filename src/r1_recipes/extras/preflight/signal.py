@@ -58,7 +58,10 @@ def check(
             sampled_rows, completions = zip(*sampled, strict=True)
             texts = {"sampled": [completion.text for completion in completions]}
             tokens = [completion.tokens for completion in completions]
-            tables = rewards.scores(report, "signal.reward_fails", sampled_rows, texts, tokens)
+            turns = [completion.turns for completion in completions]
+            tables = rewards.scores(
+                report, "signal.reward_fails", sampled_rows, texts, tokens, turns
+            )
             columns = {name: table["sampled"] for name, table in tables.items()}
             scores = DataFrame(columns, index=range(len(sampled)))
             earned = [completion.reward for completion in completions]

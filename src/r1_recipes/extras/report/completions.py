@@ -16,6 +16,9 @@ from r1_recipes.extras.report.read import JsonObject, RunData, finite, is_number
 MAX_COMPLETION_BYTES = 13_500_000
 # The most rows to read, over all runs: twice 500 steps of 64. More would delay every save.
 MAX_COMPLETIONS = 64_000
+# The most bytes of completions to read, over all runs. More would not fit into the page, and a byte
+# takes about 12 bytes of memory while it is packed.
+MAX_BYTES = 100 << 20
 # The unpacked completions of a step. A few KB of Parquet can unpack to any number of GB, so only a
 # few rows are unpacked at a time.
 _MAX_TABLE_BYTES = 256 << 20
@@ -36,13 +39,15 @@ def pack_completions(runs: Sequence[RunData]) -> tuple[str, int, int]:
     Returns:
         The packed completions, the number of completions in them, and the total number.
     """
-    files, total = [], 0
+    files, total, size = [], 0, 0
     for number, run in enumerate(runs):
-        for path, count in _files(run):
+        for path, count, unpacked in _files(run):
             files.append((number, path))
             total += count
+            size += unpacked
     tables = []
-    for number, path in evenly_spaced(files, MAX_COMPLETIONS / max(1, total)):
+    share = min(MAX_COMPLETIONS / max(1, total), MAX_BYTES / max(1, size))
+    for number, path in evenly_spaced(files, share):
         tables.append(_rows(number, runs[number], path))
     share = 1.0
     while True:
@@ -57,8 +62,8 @@ def pack_completions(runs: Sequence[RunData]) -> tuple[str, int, int]:
         share *= 0.95 * MAX_COMPLETION_BYTES / len(packed)
 
 
-def _files(run: RunData) -> Iterator[tuple[Path, int]]:
-    """Yield the files of a run, one per step, and the number of rows in each."""
+def _files(run: RunData) -> Iterator[tuple[Path, int, int]]:
+    """Yield the files of a run, one per step, with the rows and the unpacked bytes of each."""
     import pyarrow.parquet
 
     paths: list[Path] = []
@@ -69,12 +74,11 @@ def _files(run: RunData) -> Iterator[tuple[Path, int]]:
             continue
         with run.reading(f"{path.parent.name}/{path.name}"):
             metadata = pyarrow.parquet.read_metadata(path)
-            _check_size(metadata, path.stat().st_size)
-            yield path, metadata.num_rows
+            yield path, metadata.num_rows, _size(metadata, path.stat().st_size)
 
 
-def _check_size(metadata: Any, packed_size: int) -> None:
-    """Raise if a file would unpack to too much, by its footer and its packed size."""
+def _size(metadata: Any, packed_size: int) -> int:
+    """Return the unpacked bytes of a file, by its footer and packed size. Raise if too many."""
     size, values, codecs = 0, 0, set()
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
@@ -90,6 +94,7 @@ def _check_size(metadata: Any, packed_size: int) -> None:
         raise ValueError(f"has compression {min(others)}, not {' or '.join(_CODECS)}")
     if values > _MAX_TABLE_VALUES:
         raise ValueError(f"has {values} values, more than {_MAX_TABLE_VALUES}")
+    return size
 
 
 def _rows(number: int, run: RunData, path: Path) -> list[JsonObject]:

@@ -86,7 +86,7 @@ def _run_entry(run: RunData) -> JsonObject:
     steps, curves = [], {}
     for key, points in run.series.items():
         x, y = zip(*evenly_spaced(points, MAX_POINTS / len(points)), strict=True)
-        curves[key] = {"x": x, "y": y}
+        curves[key] = {"x": x, "y": y, "numbers": run.numbers(key)}  # Of all points.
         steps.append(x[-1])
     entry = run.entry
     return {

@@ -98,6 +98,18 @@ class RunData:
         """Return the latest finite values of a metric."""
         return self.values(key)[-MAX_WINDOW:]
 
+    def numbers(self, key: str) -> list[float]:
+        """Return a metric's means at the beginning and the end, its least and its largest value.
+
+        Too few points for a trend begin and end with a single value. The list is empty if no value
+        is finite.
+        """
+        values = self.values(key)
+        if not values:
+            return []
+        trend = self.trend(key) or Trend(values[0], values[-1], 1)
+        return [trend.before, trend.after, min(values), max(values)]
+
     def trend(self, key: str) -> Trend | None:
         """Return the trend of a metric, or ``None`` if there are too few points."""
         values = self.values(key)

@@ -119,6 +119,19 @@ class RecipeSDPOTrainer(GuardedRewards, SDPOTrainer):
             table.to_parquet(folder / f"completions_{self._columns['step'][0]:05d}.parquet")
         return batch
 
+    def _compute_rollout_logps(self, **tensors: torch.Tensor) -> torch.Tensor | None:
+        # TRL would hold the logits of the whole generation at once.
+        size = self.args.per_device_train_batch_size
+        compute = super()._compute_rollout_logps
+        batches = zip(*(tensor.split(size) for tensor in tensors.values()), strict=True)
+        parts = [compute(**dict(zip(tensors, batch, strict=True))) for batch in batches]
+        return None if parts[0] is None else torch.cat(parts)
+
+    def _forward_logits(self, *arguments: Any, **options: Any) -> torch.Tensor:
+        # Under DDP, Accelerate returns fp32. FSDP 2 and DeepSpeed return bf16, in which logits near
+        # 30 have steps of 0.125, more than most differences between student and teacher.
+        return super()._forward_logits(*arguments, **options).float()
+
     def _compute_self_distillation_loss(self, model, inputs, distillation_logits) -> torch.Tensor:
         mask = distillation_logits.loss_mask
         if mask.sum() == 0:  # TRL returns before the gather in which the other ranks would wait

@@ -60,16 +60,8 @@
   const swatch = (run, dash = "") => make("span", { class: `swatch ${dash}`, style: `--run: var(--run-${run % 8})`, "aria-hidden": "true" });
   const nameOf = (run) => runs[run].name;
 
-  // The same two windows as in the flags.
-  const POINTS = 8;
+  const POINTS = 8; // Flags of trends need so many.
   const finite = (points) => points.filter((value) => value !== null);
-  function ends(series) {
-    const values = series ? finite(series.y) : [];
-    if (!values.length) return null;
-    const window = values.length < POINTS ? 1 : Math.min(Math.floor(values.length / 4), 20);
-    const mean = (part) => part.reduce((sum, value) => sum + value, 0) / part.length;
-    return [mean(values.slice(0, window)), mean(values.slice(-window))];
-  }
 
   // ---- charts and their order
   const keys = [...new Set(runs.flatMap((run) => Object.keys(run.series)))];
@@ -347,7 +339,7 @@
       header([t("run")], [t("status")], [t("steps"), "number"], ...titles, [t("duration"), "number"]),
       make("tbody", {}, ...runs.map((run, i) => row([runs.length > 1 ? swatch(i) : null, run.name].filter(Boolean), [
         cell(t(run.finished ? "finished" : "unfinished"), ""), cell(number(run.steps)),
-        ...columns.map(([key]) => { const pair = ends(run.series[key]); return cell(pair ? `${number(pair[0])} → ${number(pair[1])}` : "–"); }),
+        ...columns.map(([key]) => { const [begin, end] = run.series[key]?.numbers ?? []; return cell(end === undefined ? "–" : `${number(begin)} → ${number(end)}`); }),
         cell(duration(run.seconds)),
       ]))),
     );
@@ -357,10 +349,8 @@
     const body = make("tbody");
     for (const key of keys) {
       body.append(row(key, runs.flatMap((run) => {
-        const series = run.series[key];
-        const pair = ends(series);
-        const [low, high] = series ? d3.extent(finite(series.y)) : [];
-        return [pair?.[0], pair?.[1], low, high].map((value) => cell(number(value, 4)));
+        const numbers = run.series[key]?.numbers ?? [];
+        return [0, 1, 2, 3].map((place) => cell(number(numbers[place], 4)));
       })));
     }
     const groups = make("tr", {}, make("th", { scope: "col", rowspan: "2" }, t("metric")), ...runs.map((run) => make("th", { scope: "colgroup", colspan: "4", class: "number" }, run.name)));
