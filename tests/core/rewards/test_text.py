@@ -277,6 +277,7 @@ def test_ranges_of_shapes(name, text):
         ("1.5 apples\n2.25", 0),  # decimals
         ("-3 + 5\n*2", 0),  # a sign or an operator
         ("**bold**\n--- ", 0),
+        ("- \n-\t\n* \n1. \n2) \n", 0),  # steps that say nothing
         ("there are 1. things and - dashes", 0),  # not at the start of a line
         ("第一名，第三次", 0),  # first place, third time: no 步
         ("", 0),

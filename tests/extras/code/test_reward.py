@@ -169,6 +169,7 @@ class TestTheProgram:
             f"<think>\n{fence}",
             fence,
             f"<think>\na\n</think>\n{fence}",
+            answer("  "),  # no program
         ):
             assert extract_code(THINK, text, "python") is None
 
