@@ -103,7 +103,7 @@ def judge(
     if questions is None:
         questions = [""] * len(golds)
     keys = [
-        (gold or "", answer, locale, precision, asks_for_order(question))
+        (gold or "", answer, locale, precision, asks_for_order(question, gold or ""))
         for gold, answer, question in zip(golds, answers, questions, strict=True)
     ]
     with _judging():
@@ -116,8 +116,10 @@ def judge(
     judged = []
     for key, question in zip(keys, questions, strict=True):
         verdict = verdicts[key]
-        if verdict.right and is_copied(key[1] or "", key[0], question):
-            verdict = Verdict(False, Refusal.COPIED)
+        if verdict.right and question:
+            gold = read_gold(key[0], locale, key[4])
+            if is_copied(key[1] or "", gold, question):
+                verdict = Verdict(False, Refusal.COPIED)
         judged.append(verdict)
     return judged
 

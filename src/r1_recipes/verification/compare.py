@@ -28,6 +28,7 @@ NEAR_ZERO = 0.001  # below it, places count from the first digit: 0.0 is not 6.6
 DIGITS = 40  # to which exact values are evaluated
 EXACTLY = 1e-25  # the relative difference that exact values may have
 LONGEST_DECIMAL = 10**12  # above it, an integer or a denominator cannot be rounded to a decimal
+PER_CENT = sympy.UnevaluatedExpr(sympy.Rational(1, 100))  # as math-verify reads %
 MAX_PARTS = 20  # a longer list is wrong: each part is compared with each part of the other list
 PARSED_REMEMBERED = 4096  # parsed expressions that a worker caches, at a few KB each
 
@@ -37,7 +38,7 @@ def compare(gold: str | None, raw_gold: str, answer: Answer, precision: int = PR
     parse these expressions, compare the two original texts instead.
     """
     if answer.pairs:
-        return all(_same_texts(wanted, given, precision) for wanted, given in answer.pairs)
+        return all(_same_texts(*pair, precision, answer.ordered) for pair in answer.pairs)
     target = parse(gold) if gold else None
     found = [parse(side) for side in answer.sides]
     near = [parse(side) for side in answer.rounded]
@@ -195,10 +196,12 @@ def _exact(value: Any) -> Any:
 
 
 def _same_number(gold: Any, answer: Any, precision: int, is_end: bool = False) -> bool:
+    amounts = {_exact(value.xreplace({PER_CENT: sympy.S.One})) for value in (gold, answer)}
+    is_one_per_cent = (PER_CENT in gold.args) != (PER_CENT in answer.args)
+    if is_one_per_cent and len(amounts) == 1 and abs(amounts.pop()) >= 1:
+        return True  # 12.5% is 12.5 and 0.125
     exact_gold, exact_answer = _exact(gold), _exact(answer)
     decimal = _decimals(gold) or _decimals(answer)
-    if not decimal and (gold.has(sympy.UnevaluatedExpr) or answer.has(sympy.UnevaluatedExpr)):
-        return _verify(gold, answer, precision)  # 50% is 50 and 1/2
     if not decimal or exact_gold.is_zero:
         if not _verify(gold, answer, precision) or (exact_gold - exact_answer).is_zero is False:
             return False
@@ -304,6 +307,8 @@ def parse(text: str) -> Any:
     import math_verify
     from latex2sympy2_extended import NormalizationConfig
 
+    if per_cent := re.fullmatch(r"(-?\d*\s*\\frac\{\d+\}\{\d+\})\s*%", text):
+        return parse(per_cent[1]) * PER_CENT  # math-verify reads only digits before the sign
     plain = NUMBER.fullmatch(text)
     if plain:
         text = plain_spelling(plain)

@@ -72,8 +72,13 @@ _CALL = re.compile(
     r"\\frac\s*\{\s*d\w*\s*\}\s*\{\s*d\w\s*\}|[A-Za-z]{3,}"
 )
 _VARIABLE = re.compile(r"(?:\\[A-Za-z]+|[A-Za-z](?:[A-Za-z]{2,})?)(?:_(?:\w|\{[^{}]*\}))?")
+_THOUSANDS = re.compile(r"\d,\d{3}(?!\d)")  # may also be two values
 _EITHER_BOUND = re.compile(r"[<>]|\\[lg]e(?![a-z])")
-_TASK = re.compile(r"\\(?:sum|prod|i*int|oint|lim)(?![A-Za-z])")
+# A sum, or a name with its argument: P(X=1) = …
+_TASK = re.compile(
+    r"\\(?:sum|prod|i*int|oint|lim)(?![A-Za-z])|"
+    r"(?:\\Pr|\\mathbb\{[PE]\}|[A-Za-z])\s*[(\[][^()\[\]]*[)\]]\s*="
+)
 
 
 @dataclass(frozen=True)
@@ -160,7 +165,9 @@ def _check_cost(cleaned: str, gold: Gold) -> None:
 
 
 def _result_of_task(cleaned: str, gold: Gold) -> str:
-    r"""Return 55 for ``\sum_{k=1}^{10} k = 55``, and any other text unchanged."""
+    r"""Return 55 for ``\sum_{k=1}^{10} k = 55`` and for ``P(X=1) = 55``, and any other text
+    unchanged.
+    """
     if gold.variables or not _TASK.match(cleaned):
         return cleaned
     sides = split(cleaned, "=")
@@ -264,6 +271,9 @@ def _equation(text: str, cleaned: str, expression: str, gold: Gold) -> Answer:
     if _DERIVATIVE.search(target) and sign and squeezed(name) != squeezed(left):
         # math-verify computes the derivative of one letter by another, which is 0
         raise Refused(Refusal.DIFFERENT)
+    values = values_of_one_name(target, expression)
+    if values and not _THOUSANDS.search(gold.raw):
+        return Answer((values[1],), pairs=(values,), ordered=gold.ordered)
     if gold.relations > 1:
         return _chain(target, expression)
     if same := same_left_side(expression, target):
@@ -279,9 +289,7 @@ def _equation(text: str, cleaned: str, expression: str, gold: Gold) -> Answer:
 
 
 def _chain(target: str, expression: str) -> Answer:
-    """Read an answer to ``x = 2, x = -3``, or to a chain of equations."""
-    if values := values_of_one_name(target, expression):
-        return Answer((values[1],), pairs=(values,))
+    """Read an answer to a chain of equations."""
     wanted, given = _stripped(EQUALS.split(target)), _stripped(EQUALS.split(expression))
     if len(wanted) != len(given):
         raise Refused(Refusal.CHAIN)

@@ -172,7 +172,10 @@ def _mathematics(cleaned: str, gold: Gold, ordered: bool) -> Gold:
     expression = ", ".join(part.text for part in parts)
     named = [part if part.label else named_part(part.text) for part in parts]
     names = [part.label for part in named]
-    if len(parts) > 1 and all(names) and len(set(names)) == len(names):
+    # x_1 and x_2 are values of x, unless the question names them.
+    roots = {re.sub(r"\A([xyz])_\d\Z", r"\1", name) for name in names}
+    is_named = len(set(names)) == len(names) and (ordered or len(roots) > 1)
+    if len(parts) > 1 and all(names) and is_named:
         return replace(gold, text=expression, parts=tuple(named), variables=letters(cleaned))
     if several and any(part.label for part in parts[:-1]):
         return same_text  # some parts have a name; behind the last part it is the unit of all
@@ -257,8 +260,8 @@ def _has_primes(text: str) -> bool:
 
 def _is_wordy(text: str, cleaned: str) -> bool:
     """Return whether a reference answer is words and not mathematics."""
-    if re.fullmatch(r"[A-Za-z]{3,}-\d+", cleaned):
-        return True  # carbon-14
+    if re.fullmatch(r"[A-Za-z]{3,}-\d+|[A-Za-z]{4,}-[a-z]{4,}", cleaned):
+        return True  # carbon-14, beta-blocker
     if re.search(r"\d|\\|[-+*/^=<>|]\s|[-+*/^=<>|]|\$[^$]*[=<>]", cleaned):
         return False
     styled = re.search(r"\\(?:text|mathrm|mbox)", text)

@@ -188,7 +188,8 @@ _STYLED = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf|mbox)\s*\{([^{}]*)\
 _CALLED = re.compile(
     r"(?i)\A(?:(?:the )?(?:correct )?(?:answer|option|choice)(?: is\b:?)?:?|"
     r"(?:正确的?)?(?:答案|选项)[是为:：]*|"
-    r"故?选(?:项|择)?[:：]?|\[(?=[a-j]\]))\s*"
+    r"故?选(?:项|择)?[:：]?|\[(?=[a-j]\]))\s*|"
+    r"\s+is (?:the )?(?:correct|right)(?: (?:answer|option|choice))?\W*\Z"
 )
 _OTHER_CHOICE = re.compile(
     r"\(\s*[A-Ja-j]\s*\)|\A[A-J]+\s*\Z(?<=[A-J]{2})|\b[b-j]\s*(?:[).,:]|\Z)|[,;]\s*[a-j]\b|"

@@ -41,7 +41,9 @@ _PHRASES = {
     r"\mathbb{R}": r"(?:(?:(?:all|the set of(?: all)?)\s*)?real(?: number)?s|\\math(?:bf|"
     r"bb)\s*\{?(?-i:R)\}?|(?-i:R)|"
     r"-\\infty\s*<\s*[a-z]\s*<\s*\+?\\infty)",
-    r"\emptyset": r"(?:the\s+)?empty set|no (?:real )?solutions?|\\\{\s*\\\}",
+    r"\emptyset": r"(?:the\s+)?empty set|(?:there (?:is|are|exists?) )?no (?:real )?solutions?|"
+    r"\\\{\s*\\\}",
+    r"\nexists": r"(?:it |(?:the )?limit )?does(?: not|n't) exist|DNE",
     r"\infty": r"(?:positive |\+)?infin(?:ity|ite)",
     r"\frac{1}{2}": r"(?:(?:an?|one)[ -])?half",
 }

@@ -1,8 +1,7 @@
 """Compare numbers without a parser: integers, decimals, whole per cents, and fractions of integers.
 
-The verdicts are those of math-verify 0.9. A decimal is compared after rounding. ``50%`` is 50/100;
-against an integer it is also 50, but against ``50.0`` only 50/100. Unclear cases are left to
-math-verify.
+The verdicts are those of math-verify 0.9. A decimal is compared after rounding. ``50%`` is 50 and
+50/100. Unclear cases are left to math-verify.
 """
 
 from __future__ import annotations
@@ -47,10 +46,8 @@ class Value:
         if self == other:
             return True  # most right answers, in less time than a difference of fractions
         gap = abs(self._amount - other._amount)
-        if self.percent != other.percent and not (self.decimal or other.decimal):
-            plain = other if self.percent else self
-            if plain.number.denominator == 1:
-                gap = min(gap, abs(self.number - other.number))
+        if self.percent != other.percent:
+            gap = min(gap, abs(self.number - other.number))
         if not gap:
             return True
         # A smaller difference is left to math-verify, which rounds.
@@ -65,11 +62,11 @@ def rounds_to(gold: Fraction, answer: Fraction, typed: bool = True, is_end: bool
     r"""Return whether rounding an answer to the places of a decimal reference answer gives that
     decimal: 0.59 for 0.5941, 125.663 for 40\pi.
 
-    A reference answer with fewer than two places is compared as written. So is a rounding of pi or
-    e, because 22/7 and 3.1416 are different approximations. An interval's end with one place
-    accepts what is nearer: 5.89 for 5.9, but not 5.86. An answer that differs by less than a
-    hundredth of the last place is a different number and not a rounding. A tie may be rounded away
-    from zero or to an even digit.
+    A reference answer with fewer than two places, or with one significant digit, is compared as
+    written. So is a rounding of pi or e, because 22/7 and 3.1416 are different approximations. An
+    interval's end with one place accepts what is nearer: 5.89 for 5.9, but not 5.86. An answer that
+    differs by less than a hundredth of the last place is a different number and not a rounding. A
+    tie may be rounded away from zero or to an even digit.
 
     An answer that is not a decimal itself (``typed`` is false) has to agree in five digits, because
     fewer may agree by accident. In this case the reference answer may also be cut off instead of
@@ -88,6 +85,8 @@ def rounds_to(gold: Fraction, answer: Fraction, typed: bool = True, is_end: bool
         return False
     if places < 2:
         return is_end and places == 1 and gap <= unit / 4
+    if abs(gold) < 10 * unit:
+        return False
     if gap == unit / 2:
         return not away_from_zero or gold / unit % 2 == 0
     return gap < unit / 2

@@ -110,6 +110,8 @@ def _read(text: str, gold: Gold, locale: str) -> Answer:
         raise Refused(Refusal.UNREADABLE)
     if gold.value is not None and _SPACED.search(cleaned) and not _SPACED.search(gold.raw):
         raise Refused(Refusal.SEVERAL)
+    if gold.value is not None:  # beside a number, the e of 5e-3 is not Euler's
+        cleaned = re.sub(r"\A(-?\d+)e(-\d)\Z", r"\1\\cdot 10^{\2}", cleaned)
     return _read_choice(cleaned, gold) or read_words(text, cleaned, gold)
 
 

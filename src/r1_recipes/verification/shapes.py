@@ -231,29 +231,34 @@ def in_order_of_names(named: list[Part]) -> str:
 
 
 def values_of_one_name(target: str, expression: str) -> tuple[str, str] | None:
-    """Return the values of ``x = 2, x = -3`` and of ``x_1 = -3, x_2 = 2`` as two lists. Return
-    ``None`` unless both texts are such lists, of the same name.
+    """Return the values of ``x = 2, x = -3`` and of ``x_1 = -3, x_2 = 2``, ``x = 2, -3`` or ``2,
+    -3`` as two lists. Return ``None`` unless both texts are such lists, of the same name.
     """
     wanted, given = _values_of_name(target), _values_of_name(expression)
-    if wanted is None or given is None or wanted[0] != given[0]:
+    if wanted is None or given is None or not wanted[0]:
         return None
-    return wanted[1], given[1]
+    is_same = given[0] == wanted[0] or (not given[0] and not is_sum(wanted[0]))
+    return (wanted[1], given[1]) if is_same else None
 
 
 def _values_of_name(text: str) -> tuple[str, str] | None:
-    """Return the name in ``x_1 = -3, x_2 = 2`` and its values as a list, or ``None``."""
-    names = set()
-    values = []
-    for part in split(text):
-        sides = part.split("=")
-        if len(sides) != 2:
-            return None
-        name = re.sub(r"_\{?\d\}?\Z", "", squeezed(sides[0].strip()))
-        names.add(name)
-        values.append(sides[1].strip())
-    if len(values) < 2 or len(names) > 1:
+    """Return the name in ``x_1 = -3, x_2 = 2`` and its values as a list, or ``None``. A part
+    without a name has that of the part before it.
+    """
+    if RELATION.search(text):
         return None
-    return name, ", ".join(values)
+    names: list[str] = []
+    values = []
+    for part in split(re.sub(r"\A\s*\\\{(.*)\\\}\s*\Z", r"\1", text)):
+        name, sign, value = part.rpartition("=")
+        if "=" in name:
+            return None
+        if sign or not names:
+            names.append(re.sub(r"_\{?\d\}?\Z", "", squeezed(name.strip())))
+        values.append(value.strip())
+    if len(values) < 2 or len(set(names)) > 1:
+        return None
+    return names[0], ", ".join(values)
 
 
 def same_left_side(expression: str, gold: str) -> tuple[str, str] | None:

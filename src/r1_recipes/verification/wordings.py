@@ -74,6 +74,8 @@ def read_words(text: str, cleaned: str, gold: Gold) -> Answer:
     decided = _same_text(cleaned, gold) or _circled(cleaned, gold) or _date_or_time(cleaned, gold)
     if decided:
         return decided
+    if _is_same_symbol(cleaned, gold) or _are_same_amounts(text, gold):
+        return Answer(verdict=True)
     if gold.words is None:
         return _read_mathematics(text, cleaned, gold)
     verdict = agrees(cleaned, gold.words)
@@ -285,6 +287,21 @@ def _has_other_form(text: str, gold: Gold) -> bool:
 
 def _same_text(cleaned: str, gold: Gold) -> Answer | None:
     return Answer(verdict=True) if squeezed(cleaned) == gold.plain else None
+
+
+def _is_same_symbol(cleaned: str, gold: Gold) -> bool:
+    """Return whether an answer says a reference answer in words otherwise: DNE, no solution."""
+    symbol = in_symbols(gold.plain)
+    return gold.words is not None and symbol[:1] == "\\" and in_symbols(cleaned) == symbol
+
+
+def _are_same_amounts(text: str, gold: Gold) -> bool:
+    """Return whether an answer is 3 h and 30 min for 3 hours 30 minutes, and nothing else."""
+    wanted = _amounts(gold.raw)
+    if len(wanted) < 2 or wanted != _amounts(text):
+        return False
+    pairs = rf"(?:{_AMOUNT.pattern}[\s,]*(?:and\b\s*)?){{{len(wanted)}}}\.?"
+    return all(re.fullmatch(pairs, each.strip()) for each in (gold.raw, text))
 
 
 def _circled(cleaned: str, gold: Gold) -> Answer | None:

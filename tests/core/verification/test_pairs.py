@@ -78,7 +78,7 @@ CONVENTIONS = {
     "plus-minus": [(r"a \pm b", r"a \mp b")],
     "one variable in both cases": [("x+1", "X+1")],
     "a ratio": [(r"\frac34", "3 to 4")],
-    "per cent": [("50%", "50"), ("50%", "0.5"), ("12.5%", "0.125")],
+    "per cent": [("50%", "50"), ("50%", "0.5"), ("12.5%", "0.125"), ("12.5%", "12.5")],
     "a root or a power of digits without braces": [(r"\sqrt{12}", r"\sqrt12"), ("2^{10}", "2^10")],
     "simple arithmetic": [("1080", "540 + 540"), ("x^{12}", "(x^3)^4")],
     "a time of day": [("8:30 AM", "8:30"), ("8:30", "8:30 AM")],
@@ -161,8 +161,8 @@ def test_an_answer_that_stands_in_the_question_is_no_answer():
         (accuracy,) = get_reward_funcs(["accuracy"], "think_answer", **switch)
         assert accuracy(prompts=[question], completions=[says], solution=["13.18"]) == [reward]
     # What the gold itself says, a value and a name may stand there.
-    assert not is_copied("2x+3", "y = 2x+3", "Draw the line $2x+3$.")
-    assert not is_copied("7", "7", "Is it 7 or 8?")
+    assert not is_copied("2x+3", read_gold("y = 2x+3"), "Draw the line $2x+3$.")
+    assert not is_copied("7", read_gold("7"), "Is it 7 or 8?")
     assert (
         judge(["13.18"], ["56.78-43.6"], questions=["What is 56.78-43.6?"])[0].refusal
         is Refusal.COPIED
