@@ -191,7 +191,7 @@ class RecipeGRPOTrainer(GuardedRewards, GRPOTrainer):
         return loss
 
     def _weigh_by_tokens(self, share: float) -> None:
-        """Weigh what TRL logged of this micro-batch, because a log is the mean of micro-batches.
+        """Convert what TRL logged of a micro-batch, so that the mean of micro-batches is of tokens.
 
         Rows are sorted by length, so the short ones would count as much as the long ones.
         """

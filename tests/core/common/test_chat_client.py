@@ -187,12 +187,12 @@ def test_each_request_is_sent_with_its_own_tools(
     from r1_recipes.completions.openai import OpenAIBackend
     from r1_recipes.completions.types import Request
     from r1_recipes.extras.agents.registry import TOOLS
-    from r1_recipes.recipe.types import SamplingSettings
+    from r1_recipes.recipe.types import RecipeArguments, SamplingSettings
 
     stub = chat_stub(says(completion("4")))
     model, script = (
         SimpleNamespace(model_name_or_path="m"),
-        SimpleNamespace(response_format="boxed"),
+        RecipeArguments(dataset_name="d", response_format="boxed"),
     )
     backend = OpenAIBackend(
         SimpleNamespace(model=model, script=script, training=SamplingSettings())
