@@ -322,7 +322,8 @@ def _digests(recipe: Recipe, rows: Dataset, plans: list[SamplingPlan], backend: 
         if value:
             made_by[name] = value
     names = ("tools", "environment", "chat_template")
-    made_by |= sources.digests({name: namespace_value(recipe, name) for name in names})
+    named = {name: namespace_value(recipe, name) for name in names}
+    made_by |= sources.digests(named, imported=False)
     return row_digests(rows, made_by | recipe.environment_params)
 
 

@@ -38,10 +38,11 @@ def texts(value: Any) -> Iterator[str]:
             yield from texts(item)
 
 
-def digests(settings: Settings) -> Checksums:
+def digests(settings: Settings, *, imported: bool = True) -> Checksums:
     """Return checksums of the data and code that the settings name.
 
-    The keys are ``the data in NAME`` and ``the code of NAME``.
+    The keys are ``the data in NAME`` and ``the code of NAME``. ``imported`` adds what this process
+    has imported from beside that code, which may be more in another process.
     """
     mixture = settings.get("dataset_mixture") or {}
     data = [settings.get("dataset_name")]
@@ -63,7 +64,7 @@ def digests(settings: Settings) -> Checksums:
             if file is None:
                 continue
             checksums[f"{CODE}{name.rpartition(':')[0] or name}"] = files.digest(file)
-            if file.suffix == ".py":
+            if imported and file.suffix == ".py":
                 for module, path in _imported_beside(file):
                     checksums[f"{CODE}{module}"] = files.digest(path)
     return checksums
