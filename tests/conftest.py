@@ -72,8 +72,8 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 # Files that make check leaves out: they train, start processes, or take more than ten seconds.
 _SLOW_NAMES = """
 adapters after_training agents benchmarks curriculum distill dynamic_sampling faults failures fuzz
-generate golden guides imports install launchers multimodal page pairs pipeline pool preflight
-processes reading resume run sdpo served_template sft smoke start trackers training two_ranks
+generate golden guides imports install launchers mistakes multimodal page pairs pipeline pool preflight
+processes reading resume reward run sdpo served_template sft smoke start trackers training two_ranks
 vllm_server weights
 """
 SLOW = frozenset(_SLOW_NAMES.split())
