@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -20,8 +18,7 @@ from r1_recipes.completions.types import (
 )
 from r1_recipes.models.tokenizer import recipe_format
 from r1_recipes.recipe.types import Recipe
-
-_warn_once = functools.cache(logging.getLogger(__name__).warning)
+from r1_recipes.rewards.call import warn_once
 
 # Values that change nothing. vLLM and SGLang get them too, because they would take others from the
 # model's generation_config.json. Not every other server accepts these keys.
@@ -158,6 +155,6 @@ class OpenAIBackend:
         if reply.calls:
             turns = [{"role": "assistant", "content": text, "tool_calls": reply.calls}]
         if reply.tokens is None:
-            _warn_once("the server does not count tokens, so every completion counts as 0 tokens")
+            warn_once("the server does not count tokens, so every completion counts as 0 tokens")
         ended = "length" if reply.finish_reason == "length" else "stop"
         return Completion(text, reply.tokens or 0, ended, turns)

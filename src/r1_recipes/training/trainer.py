@@ -85,10 +85,7 @@ class RecipeGRPOTrainer(GuardedRewards, GRPOTrainer):
 
     def _shares_of_window(self) -> list[float]:
         """Return the tokens of each micro-batch over the mean of its window, on all processes."""
-        masks = [
-            rows["completion_mask"] * rows.get("tool_mask", 1) for rows in self._buffered_inputs
-        ]
-        counts = torch.stack([mask.sum().float() for mask in masks])
+        counts = torch.stack([_counted(rows).sum().float() for rows in self._buffered_inputs])
         windows = self.accelerator.reduce(counts).view(-1, self._window)
         return (windows / windows.mean(1, keepdim=True).clamp(min=1)).flatten().tolist()
 
@@ -205,7 +202,7 @@ class RecipeGRPOTrainer(GuardedRewards, GRPOTrainer):
         """Log how far trainer and engine differ in a token's log-probability, as TRL does with its
         correction; all ranks must call it.
         """
-        counted = inputs["completion_mask"] * inputs.get("tool_mask", 1)
+        counted = _counted(inputs)
         gaps = (self._latest_logps - inputs["sampling_per_token_logps"]).abs().float()
         gaps = gaps[counted.bool() & ~gaps.isnan()]  # vLLM could not score those
         if not gaps.numel():
@@ -270,6 +267,11 @@ class RecipeGRPOTrainer(GuardedRewards, GRPOTrainer):
                 generation_kwargs={**self.generation_kwargs, **settings},
             ):
                 yield
+
+
+def _counted(rows: Rows) -> torch.Tensor:
+    """Return the mask of the tokens that the model wrote, which alone count in a loss."""
+    return rows["completion_mask"] * rows.get("tool_mask", 1)
 
 
 def _write_arguments_as_text(conversations: Sequence[list[Message]]) -> None:

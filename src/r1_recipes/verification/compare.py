@@ -196,10 +196,10 @@ def _exact(value: Any) -> Any:
 
 
 def _same_number(gold: Any, answer: Any, precision: int, is_end: bool = False) -> bool:
-    amounts = {_exact(value.xreplace({PER_CENT: sympy.S.One})) for value in (gold, answer)}
-    is_one_per_cent = (PER_CENT in gold.args) != (PER_CENT in answer.args)
-    if is_one_per_cent and len(amounts) == 1 and abs(amounts.pop()) >= 1:
-        return True  # 12.5% is 12.5 and 0.125
+    if (PER_CENT in gold.args) != (PER_CENT in answer.args):  # 12.5% is 12.5 and 0.125
+        amounts = {_exact(value.xreplace({PER_CENT: sympy.S.One})) for value in (gold, answer)}
+        if len(amounts) == 1 and abs(amounts.pop()) >= 1:
+            return True
     exact_gold, exact_answer = _exact(gold), _exact(answer)
     decimal = _decimals(gold) or _decimals(answer)
     if not decimal or exact_gold.is_zero:

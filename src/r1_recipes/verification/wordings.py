@@ -291,8 +291,10 @@ def _same_text(cleaned: str, gold: Gold) -> Answer | None:
 
 def _is_same_symbol(cleaned: str, gold: Gold) -> bool:
     """Return whether an answer says a reference answer in words otherwise: DNE, no solution."""
+    if gold.words is None:
+        return False
     symbol = in_symbols(gold.plain)
-    return gold.words is not None and symbol[:1] == "\\" and in_symbols(cleaned) == symbol
+    return symbol[:1] == "\\" and in_symbols(cleaned) == symbol
 
 
 def _are_same_amounts(text: str, gold: Gold) -> bool:
