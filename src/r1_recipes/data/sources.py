@@ -39,7 +39,7 @@ def load_rows(
     """Read one split of a source.
 
     Args:
-        name: ``reasoning_gym:TASK``, ``countdown:2-6``, a path (a file, a folder of files, a
+        name: ``sums``, ``countdown:2-6``, a path (a file, a folder of files, a
             ``save_to_disk`` folder), or an id on the hub.
         split: The split, or a part of it: ``train[-128:]``. A single file can be read as train,
             test and validation.
@@ -55,7 +55,7 @@ def load_rows(
     """
     prefix, colon, rest = name.partition(":")
     generators = extras.installed()["dataset"]
-    if colon and prefix in generators:
+    if prefix in generators and (colon or not Path(name).exists()):
         rows: Dataset = extras.load(generators[prefix])(rest, split, task_config or {})
         return rows
     path = shipped(Path(name))

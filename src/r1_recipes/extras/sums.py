@@ -1,0 +1,102 @@
+"""Sums for runs on two CPU cores: drawn as a run starts, with their steps as reasoning."""
+
+from __future__ import annotations
+
+import operator
+import zlib
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from r1_recipes.common.errors import RecipeError, unknown_name
+from r1_recipes.data.generated import Draws, distinct_rows
+from r1_recipes.data.mapped_row import MappedRow, ToolCall
+from r1_recipes.data.mappers.base import Mapper, register_mapper, required_text
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+PLUGIN = {
+    "dataset": {"sums": "r1_recipes.extras.sums:sums_rows"},
+    "mapper": {"sums": "r1_recipes.extras.sums:Sums"},
+}
+SIGNS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+
+
+def sums_rows(_: str, split: str, config: dict[str, Any]) -> Dataset:
+    """Return the sums of a split. No sum is twice in a split, or in both.
+
+    Args:
+        split: ``"train"`` or ``"test"``.
+        config: ``terms`` (how many numbers a sum has), ``digits`` (how many digits a number has),
+            ``operators`` (some of ``+-*``), and ``size`` and ``seed`` of ``train`` and ``test``.
+            Sum i is drawn from seed + i, so close seeds share most sums.
+    """
+    keys = {"terms", "digits", "operators", "train", "test"}
+    for key in config.keys() - keys:
+        raise RecipeError("task_config: " + unknown_name("key of sums", key, keys))
+    terms, digits, signs = (config.get(key) for key in ("terms", "digits", "operators"))
+    if not (terms and digits and signs and {*signs} <= {*SIGNS}):
+        raise RecipeError(
+            f"task_config: {config}: sums need terms, digits and operators. "
+            "Fix: for example terms: 3, digits: 1, operators: '+*'"
+        )
+
+    def draw(part: dict[str, Any]) -> Draws:
+        for seed in range(part["seed"], part["seed"] + 20 * part["size"]):
+            row = draw_sum(Random(seed), terms, digits, signs)
+            yield row["expression"], row
+
+    return distinct_rows(draw, split, config, "sums")
+
+
+def draw_sum(rng: Random, terms: int, digits: int, operators: str) -> dict[str, str]:
+    """Return a question, its ``expression``, its ``answer`` and the ``steps`` that lead to it."""
+    low = 0 if digits == 1 else 10 ** (digits - 1)
+    numbers = [rng.randint(low, 10**digits - 1) for _ in range(terms)]
+    signs = [rng.choice(operators) for _ in numbers[1:]]
+    words = [str(numbers[0])]
+    for sign, number in zip(signs, numbers[1:], strict=True):
+        words += [sign, str(number)]
+    expression = " ".join(words)
+    steps = []
+    while signs:  # Products come first, as one reads a sum. Otherwise from left to right.
+        at = signs.index("*") if "*" in signs else 0
+        sign, left, right = signs.pop(at), numbers[at], numbers.pop(at + 1)
+        numbers[at] = SIGNS[sign](left, right)
+        steps.append(f"{left} {sign} {right} = {numbers[at]}")
+    return {
+        "question": f"Calculate {expression}.",
+        "expression": expression,
+        "answer": str(numbers[0]),
+        "steps": "\n".join(steps),
+    }
+
+
+@register_mapper("sums")
+class Sums(Mapper):
+    """A sum. For SFT, a share of the rows work it out, and the others estimate it.
+
+    An estimate is usually wrong. A cold start on both teaches the format of an answer, and GRPO
+    then learns which reasoning gets a reward.
+
+    Attributes:
+        worked_share: The share of rows with steps, always the same rows.
+        tool: ``calculator`` makes these rows call the tool instead of writing the steps.
+    """
+
+    worked_share: float = 1.0
+    tool: str | None = None
+    columns = ("question", "expression", "answer", "steps")
+
+    def __call__(self, row: dict[str, Any]) -> MappedRow:
+        question, expression, answer = (
+            required_text(row, column) for column in ("question", "expression", "answer")
+        )
+        mapped: MappedRow = {"question": question, "solution": answer}
+        if zlib.crc32(question.encode()) >= self.worked_share * 2**32:
+            estimate = str(round(int(answer), -1))
+            return {**mapped, "reasoning": f"{expression} is about {estimate}", "answer": estimate}
+        if self.tool:
+            call: ToolCall = {"name": self.tool, "arguments": {"expression": expression}, "result": answer}
+            return {**mapped, "reasoning": f"The {self.tool} says {answer}.", "calls": [call]}
+        return {**mapped, "reasoning": required_text(row, "steps")}
