@@ -29,7 +29,7 @@ export HF_UPDATE_DOWNLOAD_COUNTS = 0
 VENV   := .venv
 BIN    := $(VENV)/bin
 # The recipes for two cores run on the CPU, the others on one GPU, unless CONFIG says otherwise.
-CONFIG ?= $(if $(findstring _cpu,_$(RECIPE))$(findstring r1_mini/,$(RECIPE)),cpu,single_gpu)
+CONFIG ?= $(if $(findstring cpu/,$(RECIPE)),cpu,single_gpu)
 EXTRAS ?= demo,dev
 ARGS   ?=
 
@@ -170,7 +170,7 @@ grpo: named install
 
 # Without a recipe: the miniature's, which needs no GPU.
 sft: CONFIG := $(if $(RECIPE),$(CONFIG),cpu)
-sft: RECIPE ?= r1_mini/1_cold_start_sft
+sft: RECIPE ?= cpu/demo_1_sft
 sft: install
 	$(BIN)/accelerate launch -q --config_file accelerate_configs/$(CONFIG).yaml -m r1_recipes.sft $(call recipe,$(RECIPE)) $(ARGS)
 

@@ -14,7 +14,7 @@ Everything stays in DIR (default: outputs/gsm8k_cpu), the tables in DIR/results.
 ``--`` are keys of the recipe and of the judge, not of the cold start. ``--cold_start 0`` leaves
 that out: so short, the raw model unlearns to reason for the sake of an ending; and GSM8K's own
 solutions in place of the model's teach it to reason worse (docs/results/gsm8k_cpu.md). Both train
-the upper third of the layers, as ``recipes/cpu_grpo.yaml`` does: all of them fill 24 GB. ``--bf16
+the upper third of the layers, as ``recipes/cpu/demo_2_grpo.yaml`` does: all of them fill 24 GB. ``--bf16
 false`` is faster on CPUs without bf16 instructions (``lscpu``: avx512_bf16, amx_bf16). Where vLLM's
 build for CPUs is installed, ``--backend vllm`` samples and judges faster.
 """

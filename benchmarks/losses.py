@@ -28,7 +28,7 @@ from kept import Verdicts, by_problem, hold_settings, in_points, is_judged, run_
 
 from r1_recipes.metrics.intervals import mean_interval, paired_difference
 
-RECIPE = str(Path(__file__).parents[1] / "recipes" / "cpu_grpo.yaml")
+RECIPE = str(Path(__file__).parents[1] / "recipes" / "cpu/demo_2_grpo.yaml")
 GENERATED = 40  # completions a step, as in the recipe
 # What each paper or its entry in TRL's paper index sets; the recipe has the rest. docs/losses.md
 # has the sources.

@@ -41,7 +41,7 @@ from r1_recipes.recipe import load_recipe
 from r1_recipes.runs.run_dir import is_finished
 
 RECIPES = Path(__file__).parents[1] / "recipes"
-COLD_START, GRPO = RECIPES / "cpu_cold_start.yaml", RECIPES / "cpu_grpo.yaml"
+COLD_START, GRPO = RECIPES / "cpu/demo_1_sft.yaml", RECIPES / "cpu/demo_2_grpo.yaml"
 FORMATS = {
     "tags": {"response_format": "think_answer", "system_prompt": "Use <think> then <answer>."},
     "box": {"response_format": "think_boxed", "system_prompt": "Use <think> then \\boxed{}."},

@@ -3,7 +3,7 @@
 Run:  python benchmarks/sdpo.py [--seeds 3] [--problems 200] [--output outputs/sdpo]
 
 Both runs of a seed start from one cold start, and take the same prompts, rewards (accuracy, and the
-format at a weight of 0.2), batch, rate and steps: those of ``recipes/cpu_grpo.yaml`` and
+format at a weight of 0.2), batch, rate and steps: those of ``recipes/cpu/demo_2_grpo.yaml`` and
 ``recipes/cpu_sdpo.yaml``, all weights trained. What is done is not done again.
 """
 

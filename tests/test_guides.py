@@ -59,7 +59,7 @@ def test_every_command_runs(page, tmp_path, monkeypatch, tiny_model):
         name = name.removeprefix("r1_recipes.")
         if name == "report":  # of runs that somebody has made
             for run in {run for run in rest if not (tmp_path / run).exists()}:
-                call("grpo", "recipes/cpu_grpo.yaml", "--smoke", "--output_dir", run)
+                call("grpo", "recipes/cpu/demo_2_grpo.yaml", "--smoke", "--output_dir", run)
         elif name not in ("init", "recipes", "show"):
             rest = [
                 str(tiny_model) if word.startswith(("outputs/", "Qwen/")) else word for word in rest

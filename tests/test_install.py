@@ -398,7 +398,7 @@ for name in ("demo", "r1_mini", "agent"):
     recipes = [_load(pipeline, Path("outputs"), stage)[0] for stage in pipeline.stages if stage.recipe]
     assert len(recipes) > 1 and all(str(recipe.path).startswith(sys.argv[1]) for recipe in recipes)
     assert all(shipped(Path(recipe.script.chat_template)).is_file() for recipe in recipes if recipe.script.chat_template)
-assert len(load_rows("recipes/r1_mini/general.jsonl", "train")) > 10
+assert len(load_rows("recipes/cpu/r1_mini/general.jsonl", "train")) > 10
 sys.argv[1:] = ["grpo", "gsm8k_qwen05b", "--smoke"]
 __main__.main()
 """

@@ -31,8 +31,8 @@ BIN = Path(sys.executable).parent
 # For a tiny model on a busy machine; the rest of each command is the guide's.
 QUICK = ["--max_eval_samples", "2", "--num_samples", "1", "--max_completion_length", "8"]
 # How each command starts that a test below runs.
-JUDGED = "python -m r1_recipes.evaluate recipes/cpu_grpo.yaml --model outputs/demo/cold_start"
-ASKED = "python -m r1_recipes.evaluate recipes/cpu_grpo.yaml --model outputs/demo/grpo --ask"
+JUDGED = "python -m r1_recipes.evaluate recipes/cpu/demo_2_grpo.yaml --model outputs/demo/cold_start"
+ASKED = "python -m r1_recipes.evaluate recipes/cpu/demo_2_grpo.yaml --model outputs/demo/grpo --ask"
 SERVED = "transformers serve "
 CURLED = "curl "
 CHATTED = "transformers chat "
@@ -55,7 +55,7 @@ def folder(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("after")
     (root / "recipes").symlink_to(REPOSITORY / "recipes")
     recipe = yaml.safe_load(
-        (REPOSITORY / "recipes" / "cpu_cold_start.yaml").read_text(encoding="utf-8")
+        (REPOSITORY / "recipes" / "cpu/demo_1_sft.yaml").read_text(encoding="utf-8")
     )
     recipe |= {
         "model_name_or_path": str(tiny_model),

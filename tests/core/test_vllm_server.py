@@ -17,7 +17,7 @@ from r1_recipes.common.errors import RecipeError
 from tests.conftest import REPOSITORY
 
 SERVER = str(REPOSITORY / "recipes" / "gsm8k_qwen05b_server.yaml")
-COLOCATED = str(REPOSITORY / "recipes" / "math_qwen15b.yaml")
+COLOCATED = str(REPOSITORY / "recipes" / "reproduce/open_r1_qwen15b.yaml")
 
 
 @pytest.fixture(autouse=True)

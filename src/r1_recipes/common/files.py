@@ -22,7 +22,7 @@ SHIPPED = Path(__file__).parents[1] / "shipped"
 def shipped(path: Path) -> Path:
     """Return the path, or the package's own file of that name if the path does not exist.
 
-    An example is ``recipes/r1_mini/general.jsonl``. A ``~`` is a home folder.
+    An example is ``recipes/cpu/r1_mini/general.jsonl``. A ``~`` is a home folder.
     """
     path = Path(os.path.expanduser(path))  # Path.expanduser raises for a user that is unknown
     return SHIPPED / path if not path.exists() and (SHIPPED / path).is_file() else path

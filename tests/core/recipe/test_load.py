@@ -848,7 +848,7 @@ def test_what_needs_no_torch_is_refused_without_it(arguments, message, monkeypat
         f"import sys\nfrom r1_recipes import grpo\ntry:\n    grpo.main(sys.argv[1:])\nfinally:\n "
         f"   assert not {heavy}"
     )
-    command = [sys.executable, "-c", program, str(ROOT / "recipes" / "cpu_grpo.yaml"), *arguments]
+    command = [sys.executable, "-c", program, str(ROOT / "recipes" / "cpu/demo_2_grpo.yaml"), *arguments]
     refused = subprocess.run(command, capture_output=True, text=True, check=False)
     assert refused.returncode == 2 and message in refused.stderr and refused.stderr.count("\n") == 1
 

@@ -41,8 +41,8 @@ def test_every_recipe_is_listed_with_its_model_hardware_and_status(run: Run) -> 
     assert names <= set(lines) and {"accelerate_configs/ddp", "pipelines/demo"} <= set(lines)
     fast = lines["gsm8k_qwen05b_fast"]
     assert " Qwen2.5-0.5B-Instruct " in fast and " 1 x 80 GB " in fast and " measured " in fast
-    assert " SmolLM2-135M-Instruct " in lines["cpu_cold_start"]
-    assert " outputs/demo/cold_start " in lines["cpu_grpo"] and " 2 CPU cores " in lines["cpu_grpo"]
+    assert " SmolLM2-135M-Instruct " in lines["cpu/demo_1_sft"]
+    assert " outputs/demo/cold_start " in lines["cpu/demo_2_grpo"] and " 2 CPU cores " in lines["cpu/demo_2_grpo"]
     # Recipes come first, since they are what is looked for.
     assert list(lines)[-1].startswith(("pipelines/", "benchmarks/", "accelerate_configs/"))
 

@@ -340,7 +340,7 @@ def test_huatuo_s_reward_is_0_unless_each_heading_stands_once(completion, paid):
     a verifier that is right.
     """
     recipe = load_recipe(
-        [str(REPOSITORY / "recipes/huatuo/2_grpo.yaml"), "--match_judge", ""], "grpo"
+        [str(REPOSITORY / "recipes/reproduce/huatuo_2_grpo.yaml"), "--match_judge", ""], "grpo"
     )
     rewards = get_reward_funcs(recipe.script.reward_funcs, recipe.script.response_format)
     values = [
