@@ -12,11 +12,14 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from r1_recipes.common import console, extras, files, processes
+from r1_recipes.common import console, files, processes
 from r1_recipes.completions import get_backend, load_format
 from r1_recipes.completions.store import ShardStore, row_digests
 from r1_recipes.completions.types import Backend, Completion, Request
 from r1_recipes.data.load import load_dataset
+from r1_recipes.extras.selection.rules import KeepRules
+from r1_recipes.extras.selection.select import Selection
+from r1_recipes.extras.selection.write import write_dataset
 from r1_recipes.models.smoke import example_rows
 from r1_recipes.prompts import ResponseFormat
 from r1_recipes.recipe.types import GenerateRecipe
@@ -93,15 +96,8 @@ def generate(run: Run, store: ShardStore) -> None:
         )
     if script.tools or script.environment:  # a column of answers would lose their tool calls
         result = f"episodes, with all messages and the environment's rewards: {store.folder}"
-    elif selection is None:
-        result = (
-            f"completions: {store.folder} (the extra 'selection', which makes a dataset of them, "
-            f"is not installed)"
-        )
     else:
-        extras.needed("selection", "keep").write_dataset(
-            selection, dataset, recipe_settings=recipe.settings, title=recipe.name
-        )
+        write_dataset(selection, dataset, recipe_settings=recipe.settings, title=recipe.name)
         result = f"{selection.report.table()}\n\ndataset: {dataset}"
     run_dir.mark_finished(run.output_dir)
     console.say(result)
@@ -124,21 +120,13 @@ def _is_up_to_date(run: Run) -> bool:
 
 def _selection(
     recipe: GenerateRecipe, store: ShardStore, fmt: ResponseFormat, rewards: Sequence[Callable]
-) -> Any | None:
-    """Return the object that makes a dataset of the completions.
-
-    Return ``None`` if the extra ``selection`` is not installed.
-    """
+) -> Selection:
+    """Return the object that makes a dataset of the completions."""
     script = recipe.script
-    part = extras.needed("selection", "keep") if script.keep else extras.part("selection")
-    if part is None:
-        return None
     # A random model's answers pass no rule. A smoke run proves that the rules can be parsed, and
     # keeps everything.
-    rules = part.KeepRules.parse(None if script.smoke else script.keep)
-    return part.Selection(
-        store, rules, fmt, rewards, recipe.training.reward_weights, hub=script.hub
-    )
+    rules = KeepRules.parse(None if script.smoke else script.keep)
+    return Selection(store, rules, fmt, rewards, recipe.training.reward_weights, hub=script.hub)
 
 
 def _complete(

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from r1_recipes import verification
-from r1_recipes.common import extras
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.metrics.scores import compares_with_gold
 from r1_recipes.models.agent import agent
@@ -56,13 +55,10 @@ def build_trainer(
 def _trainer_class(script: GRPORecipeArguments) -> Any:
     from r1_recipes.training.trainer import RecipeGRPOTrainer  # heavy
 
-    if script.train_with == "sdpo":
-        return extras.needed("sdpo", "train_with").trainer_class()
     if script.dynamic_sampling is not None:
-        part = extras.needed("dynamic_sampling", "dynamic_sampling")
-        return part.DynamicSamplingGRPOTrainer
-    if script.curriculum and not script.smoke:
-        return extras.needed("curriculum", "curriculum").CurriculumGRPOTrainer
+        from r1_recipes.extras.dynamic_sampling import DynamicSamplingGRPOTrainer
+
+        return DynamicSamplingGRPOTrainer
     return RecipeGRPOTrainer
 
 

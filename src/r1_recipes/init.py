@@ -1,13 +1,6 @@
-"""Run the extra ``init``: ``python -m r1_recipes.init``."""
+"""Run ``python -m r1_recipes.init``."""
 
-from collections.abc import Sequence
-
-from r1_recipes.__main__ import run_extra
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    run_extra("init", argv)
-
+from r1_recipes.extras.init.__main__ import main
 
 if __name__ == "__main__":
     main()

@@ -22,7 +22,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from r1_recipes.common import console, extras, files, processes
+from r1_recipes.common import console, files, processes
 from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.common.masking import masked_words
 from r1_recipes.common.settings import from_mapping
@@ -157,17 +157,17 @@ def run_pipeline(
         f"One answer of the last model, to {example['question']!r}:\n{example['completion']}\n"
     )
     console.say(f"runs and models:  {output_dir}/\nthis table:       {output_dir}/results.md")
-    page = extras.part("report")
-    if page:
-        pages = [str(path) for path in _write_pages(page, trained, output_dir)]
-        console.say("reports:          " + "\n                  ".join(pages))
+    pages = map(str, _write_pages(trained, output_dir))
+    console.say("reports:          " + "\n                  ".join(pages))
     return outcomes
 
 
-def _write_pages(page: Any, trained: list[Path], output_dir: Path) -> list[Path]:
+def _write_pages(trained: list[Path], output_dir: Path) -> list[Path]:
     """Write each run's page again, with its evaluation, and a page of all runs. Return the
     pages.
     """
+    from r1_recipes.extras import report as page
+
     for folder in trained:
         page.refresh(folder)
     pages = [folder / page.REPORT_FILE for folder in trained]

@@ -14,7 +14,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from r1_recipes.common import extras
 from r1_recipes.common.errors import (
     USER_ERRORS,
     RecipeError,
@@ -23,6 +22,7 @@ from r1_recipes.common.errors import (
     unknown_name,
     user_code_place,
 )
+from r1_recipes.common.names import NAMES, load
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ def _module_and_name(thing: Any) -> tuple[str, str]:
 class Registry(Mapping[str, T]):
     """Map names of one kind to classes or functions.
 
-    A name that a plugin adds is imported when it is looked up.
+    A name of an extra is imported when it is looked up.
     """
 
     def __init__(self, kind: str) -> None:
@@ -46,13 +46,13 @@ class Registry(Mapping[str, T]):
     def __getitem__(self, name: str) -> T:
         if name in self._objects:
             return self._objects[name]
-        return self.register(name, extras.load(extras.installed()[self.kind][name]))
+        return self.register(name, load(self.kind, name))
 
     def __contains__(self, name: object) -> bool:
-        return name in self._objects or name in extras.installed()[self.kind]
+        return name in self._objects or name in NAMES[self.kind]
 
     def __iter__(self) -> Iterator[str]:
-        return iter({**self._objects, **extras.installed()[self.kind]})
+        return iter({**self._objects, **NAMES[self.kind]})
 
     def __len__(self) -> int:
         return len(set(self))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes.common import extras
 from r1_recipes.completions.openai import OpenAIBackend
 from r1_recipes.completions.transformers import TransformersBackend
 from r1_recipes.completions.types import Backend
@@ -56,8 +55,10 @@ def get_backend(
         single = TransformersBackend(recipe, tokenizer)
     if not has_tools:
         return single
+    from r1_recipes.extras.agents.episodes import EpisodeBackend
+
     training = recipe.training
-    return extras.needed("agents", "tools").EpisodeBackend(
+    return EpisodeBackend(
         single,
         tools,
         environments,

@@ -24,7 +24,8 @@ from r1_recipes.completions.types import (
     sample_seed,
     temperatures_of,
 )
-from r1_recipes.models.engine import check_room, dimensions, room_problem
+from r1_recipes.models.engine import window_of
+from r1_recipes.models.tokenizer import from_pretrained
 from r1_recipes.recipe.types import Recipe
 
 if TYPE_CHECKING:
@@ -80,13 +81,10 @@ class VLLMBackend:
         model = recipe.model
         settings = self._settings = recipe.training
         self._tokenizer = tokenizer
-        size = dimensions(recipe)
         length = settings.vllm_max_model_length
         on_cpu = current_platform.is_cpu()
-        if length is None and prompts is not None and size is not None:
-            length = self._longest(prompts, size.window)
-        if not on_cpu and size is not None:
-            check_room(where, room_problem(recipe, size, length))
+        if length is None and prompts is not None:
+            length = self._longest(prompts, window_of(from_pretrained("AutoConfig", recipe)))
         dtype = model.dtype or "auto"
         if (
             dtype == "bfloat16"

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes.common import extras
 from r1_recipes.common.errors import RecipeError, located, nearest, unknown_name
 from r1_recipes.common.settings import from_mapping, limited
 from r1_recipes.data.mappers import Mapper, conversation_mapper, get_mapper
@@ -202,7 +201,9 @@ def load_dataset(
     report = LoadReport()
     tools = None
     if args.tools or args.environment:
-        tools = extras.needed("agents", "tools").schemas(args.tools or (), args.environment)
+        from r1_recipes.extras.agents.registry import schemas
+
+        tools = schemas(args.tools or (), args.environment)
     renderer = Renderer(args, fmt, method, tokenizer, args.few_shot, tools)
     if args.dataset_mixture:
         name = "dataset_mixture"

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from r1_recipes.common import extras
 from r1_recipes.common.errors import RecipeError, first_line, install_hint, nearest
 from r1_recipes.common.files import shipped
+from r1_recipes.common.names import NAMES, load
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -54,9 +54,8 @@ def load_rows(
             says what there is instead.
     """
     prefix, colon, rest = name.partition(":")
-    generators = extras.installed()["dataset"]
-    if prefix in generators and (colon or not Path(name).exists()):
-        rows: Dataset = extras.load(generators[prefix])(rest, split, task_config or {})
+    if prefix in NAMES["dataset"] and (colon or not Path(name).exists()):
+        rows: Dataset = load("dataset", prefix)(rest, split, task_config or {})
         return rows
     path = shipped(Path(name))
     if path.exists():

@@ -1,4 +1,1 @@
-"""Extras. Each folder is an extra that can be deleted.
-
-An extra registers its names in ``PLUGIN``, which :mod:`r1_recipes.common.extras` reads.
-"""
+"""What only some recipes need. Each is imported when a recipe or a command uses it."""

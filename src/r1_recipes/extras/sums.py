@@ -14,11 +14,6 @@ from r1_recipes.data.mappers.base import Mapper, register_mapper, required_text
 
 if TYPE_CHECKING:
     from datasets import Dataset
-
-PLUGIN = {
-    "dataset": {"sums": "r1_recipes.extras.sums:sums_rows"},
-    "mapper": {"sums": "r1_recipes.extras.sums:Sums"},
-}
 SIGNS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 
 
@@ -97,6 +92,10 @@ class Sums(Mapper):
             estimate = str(round(int(answer), -1))
             return {**mapped, "reasoning": f"{expression} is about {estimate}", "answer": estimate}
         if self.tool:
-            call: ToolCall = {"name": self.tool, "arguments": {"expression": expression}, "result": answer}
+            call: ToolCall = {
+                "name": self.tool,
+                "arguments": {"expression": expression},
+                "result": answer,
+            }
             return {**mapped, "reasoning": f"The {self.tool} says {answer}.", "calls": [call]}
         return {**mapped, "reasoning": required_text(row, "steps")}

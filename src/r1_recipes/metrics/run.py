@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from r1_recipes.common import extras, processes
+from r1_recipes.common import processes
 from r1_recipes.common.console import progress
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.files import open_unlinked
@@ -133,9 +133,11 @@ def judges_of(
     """
     functions = reward_functions(recipe, fmt, with_models=with_models)
     models = recipe.reward_params.get("reward_models", ())
-    environment = recipe.script.environment
-    if environment and extras.needed("agents", "environment").all_score(environment):
-        return {}
+    if recipe.script.environment:
+        from r1_recipes.extras.agents.registry import all_score
+
+        if all_score(recipe.script.environment):
+            return {}
     if models and set(recipe.script.reward_funcs) <= set(models):
         raise RecipeError(
             f"{recipe.path}: reward_funcs: names only reward_models, which cannot decide what is "

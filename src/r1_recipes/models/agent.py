@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-from r1_recipes.common import extras
 from r1_recipes.recipe import Recipe
 
 # Tools, and a factory of each environment by its name in the column ``environment``; ``None``
@@ -18,7 +17,9 @@ def agent(recipe: Recipe, tokenizer: Any | None, strict: bool = False) -> Agent:
     ``reset`` or ``get_reward`` raises, as in a smoke run.
     """
     if recipe.script.tools or recipe.script.environment:
-        built: Agent = extras.needed("agents", "tools").agent(recipe, tokenizer, strict)
+        from r1_recipes.extras.agents import build
+
+        built: Agent = build.agent(recipe, tokenizer, strict)
         if any(built):
             return built
     # A response template of an earlier run would make TRL count the prefill as the model's text.

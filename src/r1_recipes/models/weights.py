@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from r1_recipes.common import extras
 from r1_recipes.common.errors import RecipeError, first_line, install_hint, nearest, unknown_name
+from r1_recipes.common.names import NAMES, load
 
 logger = logging.getLogger(__name__)
 
@@ -27,11 +27,10 @@ def model_path(
     Raise RecipeError, which names ``key``, if the model cannot be found.
     """
     if name.startswith("embedded:"):
-        embedded = extras.installed()["model"]
-        if name not in embedded:
-            raise RecipeError(f"{key}: " + unknown_name("embedded model", name, embedded))
+        if name not in NAMES["model"]:
+            raise RecipeError(f"{key}: " + unknown_name("embedded model", name, NAMES["model"]))
         try:
-            return str(extras.load(embedded[name])())
+            return str(load("model", name)())
         except OSError as error:
             raise RecipeError(
                 f"{key}: {name}: cannot be written to the cache: {error.strerror} "

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from r1_recipes.common import extras, gpu, processes
+from r1_recipes.common import gpu, processes
 from r1_recipes.common.errors import RecipeError, located
 from r1_recipes.common.files import find_local, find_yaml
 from r1_recipes.common.masking import masked
@@ -127,10 +127,10 @@ def _translate(recipe: Recipe, config: Settings, overrides: Settings) -> tuple[S
     source = str(recipe.path)
     if "reward_funcs" in overrides:  # the names are needed before other values are converted
         overrides["reward_funcs"] = split_list("reward_funcs", overrides["reward_funcs"])
-    foreign = extras.part("foreign")
-    if foreign:
-        config = foreign.read(config, overrides, recipe.method, source, recipe.warnings)
-        overrides = foreign.translate(overrides, COMMAND_LINE, recipe.warnings)
+    from r1_recipes.extras.foreign import translate as foreign
+
+    config = foreign.read(config, overrides, recipe.method, source, recipe.warnings)
+    overrides = foreign.translate(overrides, COMMAND_LINE, recipe.warnings)
     for values in (config, overrides):
         _find_files(values, recipe.path.parent)
     recipe.typed = frozenset(overrides)
@@ -140,7 +140,9 @@ def _translate(recipe: Recipe, config: Settings, overrides: Settings) -> tuple[S
 def _environment_fields(method: str, environment: Any) -> Fields:
     if method not in checks.REWARDED or not isinstance(environment, str | dict) or not environment:
         return {}  # another type is refused with the other keys
-    return extras.needed("agents", "environment").environment_parameters(environment)
+    from r1_recipes.extras.agents.registry import environment_parameters
+
+    return environment_parameters(environment)
 
 
 def _reward_names(method: str, values: Settings) -> list[str]:
@@ -164,8 +166,6 @@ def _adapt(recipe: Recipe, settings: Settings, parser: Any) -> None:
         _bound_engine(recipe, settings, parser)
     # TRL's default prints every completion of every step.
     defaults = {"num_completions_to_print": 0}
-    if settings.get("train_with") == "sdpo":
-        defaults |= extras.needed("sdpo", "train_with").DEFAULTS
     parser.set_defaults_with_config(**{**defaults, **settings})
     if "ACCELERATE_MIXED_PRECISION" in os.environ and {"bf16", "fp16"} & settings.keys():
         # Accelerate's launcher sets this variable to the precision of its config file, and the

@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from r1_recipes.common import extras
 from r1_recipes.common.errors import RecipeError, require, unknown_name
 from r1_recipes.data import get_mapper
 from r1_recipes.prompts import get_response_format
@@ -56,7 +55,7 @@ def data_are_named(recipe: Recipe) -> None:
     if name and mixture:
         raise RecipeError("dataset_name and dataset_mixture are both set. Fix: remove one of them")
     if not name and not mixture:
-        examples = "a hub dataset, a local path, 'reasoning_gym:TASK' or 'countdown:3-4'"
+        examples = "a hub dataset, a local path, 'sums' or 'countdown:3-4'"
         raise RecipeError(f"dataset_name: missing. Fix: {examples} (or set dataset_mixture)")
 
 
@@ -163,7 +162,9 @@ def nothing_is_trained(recipe: GenerateRecipe | EvaluateRecipe) -> None:
 def keep_fits(recipe: GenerateRecipe) -> None:
     """Refuse a ``keep`` that the extra ``selection`` rejects."""
     if recipe.script.keep:
-        extras.needed("selection", "keep").check_keep(recipe)
+        from r1_recipes.extras.selection.rules import check_keep
+
+        check_keep(recipe)
 
 
 def server_has_the_tokenizer(recipe: GenerateRecipe) -> None:
@@ -196,10 +197,12 @@ def something_is_rewarded(recipe: GRPORecipe) -> None:
     environment = recipe.script.environment
     methods = ""
     if environment:
-        without_reward = extras.needed("agents", "environment").without_reward(environment)
-        if not without_reward:
+        from r1_recipes.extras.agents.registry import without_reward
+
+        silent = without_reward(environment)
+        if not silent:
             return
-        for environment_class in without_reward:
+        for environment_class in silent:
             name = environment_class.__name__
             methods += f"give environment {name} a method get_reward(self), or "
     if not recipe.script.reward_funcs:
@@ -266,11 +269,8 @@ def tasks_name_rewards(recipe: GRPORecipe | EvaluateRecipe) -> None:
     script = recipe.script
     if script.task_rewards is not None:
         check_task_rewards(script.task_rewards, script.reward_funcs)
-    # A benchmark has no curriculum.
-    elif script.task_column is not None and not getattr(script, "curriculum", None):
-        raise RecipeError(
-            "task_column has no effect without task_rewards or curriculum. Fix: remove it"
-        )
+    elif script.task_column is not None:
+        raise RecipeError("task_column has no effect without task_rewards. Fix: remove it")
 
 
 def adapters_are_trained_alone(recipe: Recipe) -> None:
@@ -286,14 +286,21 @@ def adapters_are_trained_alone(recipe: Recipe) -> None:
 # GRPO's training
 
 
-def trainer_takes_the_keys(recipe: GRPORecipe) -> None:
-    """Refuse keys that the recipe's trainer would ignore or cannot use. Its extra knows them."""
-    script = recipe.script
-    if script.train_with == "sdpo":
-        extras.needed("sdpo", "train_with").check_recipe(recipe)
-    if script.curriculum is not None or script.dynamic_sampling is not None:
-        key = "dynamic_sampling" if script.curriculum is None else "curriculum"
-        extras.needed("sampling", key).check_recipe(recipe)
+def dynamic_sampling_is_bounded(recipe: GRPORecipe) -> None:
+    """Refuse rounds without effect, and an unknown reward."""
+    settings = recipe.script.dynamic_sampling
+    if settings is None:
+        return
+    keys = ("max_rounds", "reward")
+    for key in settings:
+        if key not in keys:
+            raise RecipeError("dynamic_sampling: " + unknown_name("key", key, keys))
+    rounds, reward = settings.get("max_rounds"), settings.get("reward")
+    usable = type(rounds) is int and rounds >= 2
+    require(usable, "dynamic_sampling: max_rounds", "a whole number of at least 2", rounds)
+    names = recipe.script.reward_funcs
+    usable = reward is None or reward in names
+    require(usable, "dynamic_sampling: reward", f"one of {names}", reward)
 
 
 def weights_keep_their_precision(recipe: GRPORecipe) -> None:
@@ -361,7 +368,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
         *_REWARDS,
         tasks_name_rewards,
         weights_keep_their_precision,
-        trainer_takes_the_keys,
+        dynamic_sampling_is_bounded,
         best_is_by_reward,
         greedy_evaluation_samples_once,
     ),

@@ -27,7 +27,7 @@ class RecipeArguments:
     """Data, response format and run keys that every command shares."""
 
     dataset_name: str | None = _key(
-        "Hub or ModelScope id, a local file or folder, or 'reasoning_gym:TASK' or 'countdown:3-4'."
+        "Hub or ModelScope id, a local file or folder, or 'sums' or 'countdown:3-4'."
     )
     dataset_config: str | None = _key("Configuration (subset) of the dataset.")
     dataset_revision: str | None = _key("Revision of the hub dataset.")
@@ -40,8 +40,8 @@ class RecipeArguments:
         "system_prompt, …}], seed, test_split_size}."
     )
     task_config: dict | None = _key(
-        "For 'reasoning_gym:TASK' and 'countdown:3-4': {train: {size, seed}, test: {size, "
-        "seed}, and keys of the task}."
+        "For 'sums' and 'countdown:3-4': {train: {size, seed}, test: {size, seed}, and keys of "
+        "the task}."
     )
     hub: Literal["huggingface", "modelscope"] = _key(
         "Where data sets and models that are not local paths come from: 'huggingface' or "
@@ -155,10 +155,6 @@ class GRPORecipeArguments(RewardedRecipeArguments):
     eval_max_completion_length: int | None = _key(
         "Most tokens of a completion in the trainer's evaluation. Default: as in training."
     )
-    train_with: Literal["grpo", "sdpo"] = _key(
-        "TRL's trainer: 'grpo', or 'sdpo', which distills the model's own right answers into it.",
-        "grpo",
-    )
     max_logged_completions: int = _key(
         "The first N completions of each generation go into the table of log_completions.", 256
     )
@@ -170,14 +166,6 @@ class GRPORecipeArguments(RewardedRecipeArguments):
     dynamic_sampling: dict | None = _key(
         "Replace groups whose completions all get the same reward by groups of further prompts: "
         "{max_rounds: 3}, rounds of sampling per batch; reward: NAME compares that reward alone."
-    )
-    curriculum: list[str] | None = _key(
-        "Tasks, easiest first. Each is trained until most of its held-out rows are right."
-    )
-    curriculum_threshold: float = _key(
-        "A task of the curriculum ends at this mean of the first reward on its held-out rows, "
-        "(0, 1].",
-        0.7,
     )
 
 
@@ -276,10 +264,6 @@ OWN_TYPES: dict[str, tuple[type, type | str]] = {
 
 # Method -> the key that chooses its trainer, and the config of TRL by the key's value.
 TRAINERS = {
-    "grpo": (
-        "train_with",
-        {"grpo": "GRPOConfig", "sdpo": "experimental.sdpo.SDPOConfig"},
-    ),
     "distill": (
         "distill_with",
         {
@@ -296,7 +280,7 @@ def argument_types(method: str, settings: Mapping[str, Any] | None = None) -> tu
 
     Args:
         method: The command, for example ``grpo``.
-        settings: The recipe's keys. ``train_with`` and ``distill_with`` choose the trainer.
+        settings: The recipe's keys. ``distill_with`` chooses the trainer.
 
     Returns:
         Our class, the class of the trainer's settings (or our own settings), and TRL's
@@ -356,7 +340,6 @@ class Recipe(Generic[Arguments, Config]):
         return self.path.stem
 
 
-# SDPO's config has the same names for what the core reads.
 GRPORecipe = Recipe[GRPORecipeArguments, "trl.GRPOConfig"]
 SFTRecipe = Recipe[TurnsRecipeArguments, "trl.SFTConfig"]
 RewardRecipe = Recipe[TurnsRecipeArguments, "trl.RewardConfig"]

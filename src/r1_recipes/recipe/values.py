@@ -10,10 +10,8 @@ from collections.abc import Collection, Iterable
 from types import NoneType, UnionType
 from typing import Any
 
-from r1_recipes.common import extras
 from r1_recipes.common.errors import RecipeError, nearest, unknown_name
 from r1_recipes.common.yaml_text import parse_yaml
-from r1_recipes.recipe.types import OWN_TYPES, TRAINERS, argument_types
 
 # How messages name the source of an override.
 COMMAND_LINE = "command line"
@@ -189,23 +187,11 @@ def keys_of(types_: Iterable[type]) -> set[str]:
 
 def unknown_key(key: str, source: str, known: Collection[str], method: str) -> RecipeError:
     """Return the error for a key that the method does not have, with what was probably meant."""
-    foreign = extras.part("foreign")
-    nearest_keys = [foreign.SHORT[key]] if foreign and key in foreign.SHORT else nearest(key, known)
+    from r1_recipes.extras.foreign.translate import SHORT
+
+    nearest_keys = [SHORT[key]] if key in SHORT else nearest(key, known)
     hint = f" Did you mean {' or '.join(nearest_keys)}?" if nearest_keys else ""
-    place = _place_of(key, method)
     return RecipeError(
-        f"{source}: unknown key {key!r} for {method}{place}.{hint} Valid keys: TRL's config, "
-        "ModelConfig and docs/recipes.md. For keys of other projects, see docs/migration.md."
+        f"{source}: unknown key {key!r} for {method}.{hint} Valid keys: TRL's config, "
+        "ModelConfig and docs/keys.md. For keys of other projects, see docs/migration.md."
     )
-
-
-def _place_of(key: str, method: str) -> str:
-    """Return where else a key is known, for an error about it; "" if nowhere."""
-    chooser, choices = TRAINERS.get(method, ("", {}))
-    for choice in choices:
-        if key in keys_of(argument_types(method, {chooser: choice})):
-            return f", but it is a key with {chooser}: {choice}"
-    for other in OWN_TYPES:
-        if other != method and key in keys_of(argument_types(other)):
-            return f", but it is a key of {other}: python -m r1_recipes.{other} FILE"
-    return ""

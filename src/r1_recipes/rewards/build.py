@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from r1_recipes.common import extras
 from r1_recipes.common.errors import RecipeError, own_code, unknown_name
 from r1_recipes.prompts import ResponseFormat, get_response_format
 from r1_recipes.rewards.registry import REWARDS, Values, reward_parameters
@@ -36,8 +35,9 @@ def get_reward_funcs(
     fmt = get_response_format(response_format)
     models: dict[str, Any] = {}
     if reward_models:
-        judges = extras.needed("judges", "reward_models")
-        models = judges.read_reward_models(reward_models, fmt)
+        from r1_recipes.extras.judges.model import read_reward_models
+
+        models = read_reward_models(reward_models, fmt)
     known = reward_parameters(name for name in names if name not in models)
     for key in params:
         if key not in known:

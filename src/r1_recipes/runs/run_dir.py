@@ -18,7 +18,7 @@ from pathlib import Path
 
 import yaml
 
-from r1_recipes.common import extras, processes
+from r1_recipes.common import processes
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.files import digest, file_text, refuse_link, write_whole
 from r1_recipes.common.yaml_text import read_yaml
@@ -356,10 +356,11 @@ def mark_finished(output_dir: Path) -> None:
 
 
 def refresh_page(output_dir: Path) -> None:
-    """Write the report page on rank 0, if its extra is installed."""
-    page = extras.part("report")
-    if page and processes.is_main_process():
-        page.refresh(output_dir)
+    """Write the report page on rank 0."""
+    if processes.is_main_process():
+        from r1_recipes.extras import report
+
+        report.refresh(output_dir)
 
 
 def _read(output_dir: Path) -> Settings:

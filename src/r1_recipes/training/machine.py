@@ -177,20 +177,16 @@ def check_trackers(recipe: Recipe) -> None:
             raise RecipeError(
                 f"{where} {unknown_name('tracker', tracker, INTEGRATION_TO_CALLBACK)}"
             )
-        needs_package = tracker in ("wandb", "tensorboard", "trackio", "swanlab")
+        needs_package = tracker in ("wandb", "tensorboard", "trackio")
         if needs_package and importlib.util.find_spec(tracker) is None:
-            # SwanLab needs protobuf 6, and constraints.txt pins 7.
-            fix = "see docs/report.md, Trackers" if tracker == "swanlab" else install_hint(tracker)
             raise RecipeError(
-                f"{where} {tracker} is not installed. Fix: {fix}, or --report_to none"
+                f"{where} {tracker} is not installed. Fix: {install_hint(tracker)}, or "
+                "--report_to none"
             )
 
 
 def prepare_trackers(recipe: Recipe) -> None:
-    """Set the environment variables of W&B and SwanLab.
-
-    Without an API key they log offline.
-    """
+    """Set the environment variables of W&B. Without an API key it logs offline."""
     environment = os.environ
     training = recipe.training
     for key in ("wandb_entity", "wandb_project", "wandb_run_group"):
@@ -207,19 +203,3 @@ def prepare_trackers(recipe: Recipe) -> None:
             "wandb has no API key, so this run is logged offline in ./wandb. Upload it later with "
             "wandb sync"
         )
-    if "swanlab" in training.report_to and processes.is_main_process():
-        import swanlab
-
-        mode = environment.get("SWANLAB_MODE")
-        has_key = "SWANLAB_API_KEY" in environment or any(
-            Path(folder, ".swanlab", ".netrc").is_file() for folder in (".", Path.home())
-        )
-        if not (mode or has_key):
-            mode = "offline"
-            logger.warning(
-                "swanlab has no API key, so this run is logged offline in ./swanlog. Upload it "
-                "later with swanlab sync"
-            )
-        # Transformers 5.17 asks swanlab for its run before it is initialised, and swanlab 0.8
-        # then raises.
-        swanlab.init(experiment_name=training.run_name, mode=mode)

@@ -9,11 +9,11 @@ import shlex
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from r1_recipes.common import extras, processes
+from r1_recipes.common import processes
 from r1_recipes.common.console import reported_errors
 from r1_recipes.common.errors import RecipeError, StoppedTogether
 from r1_recipes.common.files import disk_problems_named
-from r1_recipes.models.engine import check_room, dimensions, fit_engine
+from r1_recipes.models.engine import fit_engine
 from r1_recipes.models.smoke import is_temporary
 from r1_recipes.models.tokenizer import load_processor, load_tokenizer
 from r1_recipes.prompts.formats import ResponseFormat
@@ -83,9 +83,7 @@ def _say_next(run: Run) -> None:
     commands = _comparison(recipe, evaluate, model) if recipe.method == "grpo" else []
     if recipe.method != "reward" and not script.environment:
         commands.append(f"{evaluate} {model} --ask 'a question'")
-    page = extras.part("report")
-    if page:
-        commands.append(f"python -m webbrowser {model}/{page.REPORT_FILE}")
+    commands.append(f"python -m webbrowser {model}/report.html")
     logger.info("next:\n  %s", "\n  ".join(commands))
 
 
@@ -134,7 +132,7 @@ def trainer_arguments(
     recipe = run.recipe
     pictures = "image" in rows.train.column_names
     if namespace_value(recipe, "use_vllm"):
-        check_room(f"{recipe.path}:", fit_engine(recipe, dimensions(recipe), pictures=pictures))
+        fit_engine(recipe, pictures=pictures)
     return {
         **weights.model_arguments(recipe),
         "args": recipe.training,

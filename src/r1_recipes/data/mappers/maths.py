@@ -4,7 +4,6 @@ import re
 from itertools import zip_longest
 from typing import Any
 
-from r1_recipes.common import extras
 from r1_recipes.data.mapped_row import MappedRow
 from r1_recipes.data.mappers.base import (
     THOUSANDS,
@@ -174,11 +173,11 @@ def _reference(rule: Any) -> MappedRow:
     """Return ``solution`` and, for a Countdown puzzle, ``scorer``."""
     truth = rule.get("ground_truth") if isinstance(rule, dict) else None
     if isinstance(truth, dict):
-        countdown = extras.part("countdown")
-        if countdown:
-            puzzle = countdown.read_puzzle(truth.get("numbers"), truth.get("target"))
-            if puzzle:
-                return {"solution": "", "scorer": puzzle.scorer}
+        from r1_recipes.extras.countdown.puzzle import read_puzzle
+
+        puzzle = read_puzzle(truth.get("numbers"), truth.get("target"))
+        if puzzle:
+            return {"solution": "", "scorer": puzzle.scorer}
     elif isinstance(truth, str | int | float) and not isinstance(truth, bool):
         solution = str(truth).strip()
         if solution:

@@ -2,20 +2,3 @@
 
 Importing this package does not import torch.
 """
-
-PLUGIN = {
-    "part": {
-        "agents": "r1_recipes.extras.agents.build",
-    },
-    "environment": {
-        "alphabet_sort": "r1_recipes.extras.agents.alphabet:AlphabetSort",
-        "guess_number": "r1_recipes.extras.agents.guess:GuessNumber",
-        "wordle": "r1_recipes.extras.agents.wordle:Wordle",
-    },
-    "mapper": {
-        "environment": "r1_recipes.extras.agents.mapper:EnvironmentRow",
-    },
-    "dataset": {
-        "environment": "r1_recipes.extras.agents.rows:environment_rows",
-    },
-}

@@ -4,8 +4,8 @@ import re
 import unicodedata
 from typing import Any
 
-from r1_recipes.common import extras
 from r1_recipes.common.messages import completion_texts, last_user_text
+from r1_recipes.extras.judges import ask as judges
 from r1_recipes.prompts.formats import boxed_spans
 from r1_recipes.rewards.accuracy import MathReward, correctness
 from r1_recipes.rewards.registry import AnswerReward, Column, Log, Values, ignore, register_reward
@@ -168,7 +168,7 @@ class AnswerMatchReward(MathReward, AnswerReward):
         super().__post_init__()
         if not self.match_judge:
             return
-        served = extras.needed("judges", "match_judge").SERVED
+        served = judges.SERVED
         before, _, name = self.match_judge.partition(served)
         allowed = "'openai:NAME', a model behind an OpenAI-compatible server, or ''"
         self.require(name and not before, "match_judge", allowed)
@@ -219,7 +219,6 @@ class AnswerMatchReward(MathReward, AnswerReward):
         self, slots: dict[int, dict[str, str]], log_metric: Log
     ) -> dict[int, float | None]:
         """Return the judge's score of each row, whose prompt gets these slots."""
-        judges = extras.needed("judges", "match_judge")
         for row_slots in slots.values():
             row_slots["answer"] = judges.as_text(row_slots["answer"][:_MAX_CHARS])
         opinions = judges.ask(self.match_judge, self.match_judge_prompt, list(slots.values()))

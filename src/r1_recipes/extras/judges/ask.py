@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import repeat
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from r1_recipes.common.chat_client import ChatServer, Reply
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import without_surrogates
-from r1_recipes.extras.judges.rubric import Rubric, read_verdicts
 
 logger = logging.getLogger(__name__)
 
@@ -19,8 +17,8 @@ logger = logging.getLogger(__name__)
 Conversation = list[dict[str, str]]
 
 
-# What a judge reads of a row: the conversation, the completion, the reference answer, the rubric.
-JudgeInput = tuple[Conversation, str, str, Rubric]
+# What a judge reads of a row: the conversation, the completion, the reference answer.
+JudgeInput = tuple[Conversation, str, str]
 
 
 SERVED = "openai:"  # The prefix of a judge behind a server, instead of a folder or hub id.
@@ -46,13 +44,6 @@ _REASONED = re.compile(r"</think>(?:(?<=^</think>)|\s{0,9}$)", re.MULTILINE)
 
 
 _SLOT = re.compile(r"\{([A-Za-z_]+)\}")
-
-
-# Opinions of this process, by address, judge, message and rubric.
-_cache: dict[tuple[str, str, str, Rubric], Any] = {}
-
-
-_MAX_CACHED = 10_000
 
 
 def fill(prompt: str, slots: Mapping[str, str]) -> str:
@@ -81,6 +72,11 @@ class Opinion(NamedTuple):
     failed: bool = False
 
 
+# Opinions of this process, by address, judge and message.
+_cache: dict[tuple[str, str, str], Opinion] = {}
+_MAX_CACHED = 10_000
+
+
 def read_score(reply: str) -> Opinion:
     """Return the score in the last line of a reply, or in its last two ("Score:" and a number).
 
@@ -102,7 +98,6 @@ def ask(
     judge: str,
     prompt: str,
     slots: Sequence[Mapping[str, str]],
-    rubrics: Iterable[Rubric] = repeat(()),
     timeout: float = ChatServer.timeout,
     max_tokens: int | None = None,
 ) -> list[Opinion]:
@@ -113,15 +108,13 @@ def ask(
     """
     server = ChatServer(judge.removeprefix(SERVED), timeout=timeout)
     address = server.check()
-    keys = []
-    for row, rubric in zip(slots, rubrics, strict=False):
-        keys.append((address, judge, fill(prompt, row), rubric))
+    keys = [(address, judge, fill(prompt, row)) for row in slots]
     new = [key for key in dict.fromkeys(keys) if key not in _cache]
-    conversations = [[{"role": "user", "content": message}] for _, _, message, _ in new]
+    conversations = [[{"role": "user", "content": message}] for *_, message in new]
     replies = server.chat(conversations, max_tokens=max_tokens)
     received = {}
     for key, reply in zip(new, replies, strict=True):
-        received[key] = _opinion(reply, key[-1])
+        received[key] = _opinion(reply)
     opinions = [received.get(key) or _cache[key] for key in keys]
     if len(_cache) > _MAX_CACHED:
         _cache.clear()
@@ -131,12 +124,12 @@ def ask(
     return opinions
 
 
-def _opinion(reply: Reply, rubric: Rubric) -> Opinion:
+def _opinion(reply: Reply) -> Opinion:
     if reply.error:
         return Opinion(error=reply.error, failed=not reply.refused)
     if reply.finish_reason == "length":
         return Opinion()
-    return Opinion(read_verdicts(reply.text, rubric)) if rubric else read_score(reply.text)
+    return read_score(reply.text)
 
 
 def within(bounds: Sequence[float] | None, opinion: Opinion) -> Opinion:

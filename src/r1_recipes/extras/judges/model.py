@@ -1,8 +1,7 @@
 """Score completions with a reward model or a judge, for what rules cannot check.
 
 A judge is a model behind an OpenAI-compatible server. The last line of its reply must be only the
-score, ``Score: x`` or ``<score>x</score>``; see the table in docs/howto_judges.md. With
-``{rubric}`` in its prompt, the judge answers yes or no to each criterion of the row.
+score, ``Score: x`` or ``<score>x</score>``; see the table in docs/howto_judges.md.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ from r1_recipes.extras.judges.ask import (
     report_unjudged,
     within,
 )
-from r1_recipes.extras.judges.rubric import Rubric, numbered, read_rubric
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.rewards.registry import REWARDS, Column, Log, Reward, Values, ignore
 from r1_recipes.rewards.text import shown_text
@@ -66,15 +64,12 @@ class Settings:
                 "set model: openai:NAME"
             )
         if self.served and "{response}" not in (self.prompt or ""):
-            request = "asks for a line 'Score: x', or with {rubric} for lines '1: yes'"
             raise ValueError(
-                f"prompt: must be text with {{response}} that {request}, got {self.prompt!r}"
+                f"prompt: must be text with {{response}} that asks for a line 'Score: x', got "
+                f"{self.prompt!r}"
             )
-        if self.range and (not self.served or "{rubric}" in (self.prompt or "")):
-            raise ValueError(
-                "range: a sequence classifier and a rubric do not use it, since a rubric scores 0 "
-                "to 1. Fix: remove range"
-            )
+        if self.range and not self.served:
+            raise ValueError("range: a sequence classifier does not use it. Fix: remove range")
 
     @property
     def served(self) -> bool:
@@ -100,16 +95,14 @@ def read_reward_models(entries: Mapping[str, Any], fmt: ResponseFormat) -> dict[
 class ModelReward(Reward):
     """Return the score of a reward model or a judge for each completion.
 
-    Range: that of the model; 0..1 with ``activation: sigmoid`` or a rubric. Return ``None`` where
+    Range: that of the model; 0..1 with ``activation: sigmoid``. Return ``None`` where
     the model gives no score.
 
     ``model`` is the folder or hub id of a sequence classifier with one label. Entries with the same
     model share it. Or it is ``openai:NAME``, a judge. The judge gets ``prompt`` with
     ``{response}``, ``{prompt}`` and ``{solution}``, the reference answer. If the prompt has
-    ``{solution}``, a row without a reference answer gets no score. With ``{rubric}``, the judge
-    answers each criterion of the column ``rubric`` (a list of ``{criterion, weight}``, or its
-    JSON). The score is then the weight of the criteria met, divided by the positive weights. A
-    score of a judge outside ``range`` does not count.
+    ``{solution}``, a row without a reference answer gets no score. A score of a judge outside
+    ``range`` does not count.
 
     With ``scope: summary``, the model reads the text after the reasoning, without the system
     message of the response format. With ``full``, it reads the whole completion in the
@@ -152,12 +145,7 @@ class ModelReward(Reward):
         if "{solution}" in prompt:
             golds = self.golds(solution, columns)
             solutions = [gold if gold and gold.strip() else None for gold in golds]
-        rubrics: list[Rubric | None] = [()] * len(texts)
-        if "{rubric}" in prompt:
-            if "rubric" not in columns:
-                raise self.missing("a column 'rubric' with the criteria", columns)
-            rubrics = list(map(read_rubric, columns["rubric"]))
-        rows = zip(contexts, (text or "" for text in texts), solutions, rubrics, strict=True)
+        rows = zip(contexts, (text or "" for text in texts), solutions, strict=True)
         inputs: dict[int, Any] = {index: row for index, row in enumerate(rows) if None not in row}
         judge = self._ask if settings.served else self._classify
         judged = judge(list(inputs.values()))
@@ -197,16 +185,14 @@ class ModelReward(Reward):
 
     def _ask(self, inputs: Sequence[JudgeInput]) -> list[Opinion]:
         settings = self.settings
-        slots, rubrics = [], []
-        for context, text, solution, rubric in inputs:
+        slots = []
+        for context, text, solution in inputs:
             prompt = "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in context)
             if len(context) == 1:
                 prompt = context[0]["content"]
-            slot = {"prompt": prompt, "response": as_text(text), "solution": solution}
-            slots.append({**slot, "rubric": numbered(rubric)})
-            rubrics.append(rubric)
+            slots.append({"prompt": prompt, "response": as_text(text), "solution": solution})
         limits = settings.request_timeout, settings.max_completion_length
-        opinions = ask(settings.model, settings.prompt or "", slots, rubrics, *limits)
+        opinions = ask(settings.model, settings.prompt or "", slots, *limits)
         return [within(settings.range, opinion) for opinion in opinions]
 
     def _classify(self, inputs: Sequence[JudgeInput]) -> list[Opinion]:
@@ -214,7 +200,7 @@ class ModelReward(Reward):
         if self.settings.scope == "full":
             classifier.check_shows_reasoning(self.response_format)
         conversations = []
-        for context, text, *_ in inputs:
+        for context, text, _ in inputs:
             answer = {"role": "assistant", "content": classifier.as_plain_text(text)}
             conversations.append([*context, answer])
         return classifier.score(conversations, self.settings.batch_size)

@@ -7,7 +7,6 @@
 import argparse
 import contextlib
 import logging
-import math
 import os
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
@@ -19,7 +18,7 @@ from unittest import mock
 from r1_recipes.common import console, processes
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.yaml_text import read_yaml
-from r1_recipes.extras.preflight import agent, contract, data, disk, memory, signal, template
+from r1_recipes.extras.preflight import contract, data, disk, memory, signal, template
 from r1_recipes.extras.preflight.findings import ERROR, OK, WARNING, AbortChecks, Finding, Report
 from r1_recipes.models.smoke import smoke_overrides
 from r1_recipes.recipe import Recipe, load_recipe
@@ -72,19 +71,11 @@ def parse(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
         help="number of training processes (default: WORLD_SIZE, else 1)",
     )
     add(
-        "--price_per_hour",
-        type=float,
-        help="price of the machines, in any currency, to report the cost of sampling",
-    )
-    add(
         "--brief",
         action="store_true",
         help="print a line per check, and only findings that need attention or concern the signal",
     )
-    options, overrides = parser.parse_known_args(argv)
-    if options.price_per_hour is not None and not 0 <= options.price_per_hour < math.inf:
-        parser.error(f"--price_per_hour must be 0 or more, got {options.price_per_hour:g}")
-    return options, overrides
+    return parser.parse_known_args(argv)
 
 
 def examine(options: argparse.Namespace, overrides: Sequence[str]) -> Report:
@@ -112,20 +103,18 @@ def examine(options: argparse.Namespace, overrides: Sequence[str]) -> Report:
         contract.check_prompt(report, recipe, fmt, rows)
         data.check_lengths(report, recipe, rows, tokenizer, shape.window)
         memory.check_memory(report, recipe, shape, shards)
-        memory.check_engine(report, recipe, shape, pictures="image" in rows.column_names)
         steps = start.steps_of(recipe.training, len(rows), count)
         disk.check_disk(report, recipe, shape, steps, shards)
         if recipe.method == "sft":
             contract.check_written(report, recipe, rows, tokenizer)
         else:
-            agent.check(report, recipe, tokenizer, rows)
             rewards = contract.load_rewards(report, recipe, fmt, tokenizer)
             with report.refusals("data.tasks"):
                 data.check_golds(report, rewards.functions, rows)
             contract.check_rewards(report, fmt, rewards, rows)
             if not options.no_model:
                 signal.check(report, recipe, fmt, rewards, rows, options.groups, options.seconds)
-        report_cost(report, recipe, len(rows), count, options.price_per_hour)
+        report_cost(report, recipe, len(rows), count)
     return report
 
 
@@ -173,12 +162,10 @@ def check_surroundings(report: Report, recipe: Recipe, processes: int) -> None:
         report.add(OK, "fit.batch", message)
 
 
-def report_cost(
-    report: Report, recipe: Recipe, rows: int, processes: int, price: float | None
-) -> None:
+def report_cost(report: Report, recipe: Recipe, rows: int, processes: int) -> None:
     """Report the numbers of steps, completions and tokens, and the time that sampling takes.
 
-    The time is an estimate from the sampled groups. ``price`` is the price of an hour.
+    The time is an estimate from the sampled groups.
     """
     if getattr(recipe.training, "packing", False) and recipe.training.max_steps < 1:
         return  # The number of packed rows is not known before packing.
@@ -191,9 +178,6 @@ def report_cost(
             f"; sampling them takes about {time} (h:mm:ss) at {seconds:.2g} s per group, one group "
             f"at a time"
         )
-        if price is not None:
-            cost = time.total_seconds() / 3600 * price
-            message += f", and costs {cost:,.2f} at {price:g} an hour"
         message += ". This does not include training; larger batches and vLLM are faster"
     report.add(OK, "fit.cost", message)
 
@@ -201,9 +185,10 @@ def report_cost(
 def as_text(report: Report, *, brief: bool = False) -> str:
     """Return the report as text.
 
-    ``brief`` leaves out the details, and all findings that are ok except those about the signal.
+    Three rows come first: nothing shows a fault of the data sooner. ``brief`` leaves out the other
+    details, and all findings that are ok except those about the signal.
     """
-    lines = []
+    lines = [*_details(report, "rows")]
     for number, section in enumerate(_SECTIONS, start=1):
         findings = [found for found in report.findings if found.code.startswith(f"{section}.")]
         if not findings:
@@ -238,7 +223,15 @@ def _details(report: Report, section: str) -> Iterator[str]:
         if not isinstance(text, str):
             text = text.to_string(float_format="{:.3g}".format, na_rep="")
         yield title
-        yield indent(text, "    ")
+        yield indent(shorten(text), "    ")
+
+
+def shorten(text: str, most: int = 2000) -> str:
+    """Return a text without its middle, if it has more than ``most`` characters."""
+    left_out = len(text) - most
+    if left_out <= 0:
+        return text
+    return f"{text[: most // 2]}\n[… {left_out} characters …]\n{text[-most // 2 :]}"
 
 
 if __name__ == "__main__":

@@ -116,8 +116,7 @@ def check_lengths(
     rendered = partial(tokenizer.apply_chat_template, tokenize=False)
     with report.refusals("contract.template", essential=True):
         for index in evenly_spaced(len(rows), 3):
-            prompt = rendered(rows[index]["prompt"], add_generation_prompt=True)
-            report.show("data", f"Prompt of row {index}, as the model reads it:", prompt)
+            _show_row(report, index, rows[index], rendered)
         lengths = _measured(grpo, rows, tokenizer, rendered)
     count, longest = len(lengths), lengths.max()
     message = (
@@ -152,6 +151,18 @@ def check_lengths(
                 f"long examples with max_solution_tokens"
             )
         report.add(graded(share, error_at=0.5), "data.max_length", message)
+
+
+def _show_row(report: Report, index: int, row: dict[str, Any], rendered: Callable) -> None:
+    """Show a row as the model reads it, with what its answer is compared with."""
+    if "completion" in row:
+        example = rendered(row["prompt"] + row["completion"])
+        report.show("rows", f"Row {index}, prompt and target as the model reads them:", example)
+    else:
+        gold = clip(str(row.get("solution", "none")), 200)
+        prompt = rendered(row["prompt"], add_generation_prompt=True)
+        title = f"Row {index}, as the model reads it. Its reference answer: {gold}"
+        report.show("rows", title, prompt)
 
 
 def _measured(grpo: bool, rows: Dataset, tokenizer: Any, rendered: Callable) -> Series:

@@ -4,15 +4,17 @@ from dataclasses import dataclass
 
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.extras.preflight.findings import ERROR, OK, WARNING, Report
-from r1_recipes.models.engine import Dimensions, dimensions_of, empty_model, fit_engine, gpu_memory
+from r1_recipes.models.engine import empty_model, gpu_memory, window_of
 from r1_recipes.recipe import Recipe
 from r1_recipes.training.weights import freeze_parameters
 
 
 @dataclass(frozen=True)
-class Shape(Dimensions):
+class Shape:
     """The size of a model. ``parameters`` and ``weight_bytes`` include adapters."""
 
+    parameters: int
+    window: int | None  # the model's longest context, in tokens
     trainable: int
     weight_bytes: float
     trained_bytes: int
@@ -33,17 +35,18 @@ def model_shape(report: Report, recipe: Recipe) -> Shape:
             raise RecipeError(f"{recipe.path}: model_name_or_path: {problem}") from error
     with report.refusals("fit.unfrozen"):
         freeze_parameters(model, recipe.script.unfrozen_parameters)
-    size = dimensions_of(config, model)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
     weight_bytes = sum(parameter.nbytes for parameter in model.parameters())
     if recipe.model.load_in_4bit:
-        weight_bytes = size.parameters * 0.5
+        weight_bytes = parameters * 0.5
     elif recipe.model.load_in_8bit:
-        weight_bytes = size.parameters
+        weight_bytes = parameters
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     trainable = sum(parameter.numel() for parameter in trained)
     trained_bytes = sum(parameter.nbytes for parameter in trained)
     return Shape(
-        **vars(size),
+        parameters=parameters,
+        window=window_of(config),
         trainable=trainable,
         weight_bytes=weight_bytes,
         trained_bytes=trained_bytes,
@@ -113,13 +116,3 @@ def check_memory(report: Report, recipe: Recipe, shape: Shape, shards: int) -> N
 def shares_device(recipe: Recipe) -> bool:
     """Return whether a vLLM engine runs in the training processes."""
     return getattr(recipe.training, "use_vllm", False) and recipe.training.vllm_mode == "colocate"
-
-
-def check_engine(report: Report, recipe: Recipe, shape: Shape, *, pictures: bool) -> None:
-    """Compare the KV cache of the longest sequence with the memory of a colocated engine."""
-    shortage = fit_engine(recipe, shape, pictures=pictures)
-    if shortage:
-        report.add(ERROR if shortage.certain else WARNING, "fit.engine", shortage.message)
-    elif shares_device(recipe):
-        length = recipe.training.vllm_max_model_length or shape.window
-        report.add(OK, "fit.engine", f"vllm_max_model_length: {length} tokens fit")

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes.common import extras
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.messages import clip
 from r1_recipes.completions.transformers import complete, load_model, sampling
 from r1_recipes.completions.types import Backend, Completion, Request, SamplingPlan, Sink
+from r1_recipes.extras.agents.episodes import EpisodeBackend
 from r1_recipes.extras.preflight.contract import Rewards, Row
 from r1_recipes.extras.preflight.findings import OK, WARNING, Report, evenly_spaced, graded
 from r1_recipes.models.agent import agent
@@ -101,9 +101,8 @@ def sample(
         tools, environments = agent(recipe, tokenizer)
         backend: Backend = _Batches(model, tokenizer, settings, limit, end)
         if tools or environments:
-            agents = extras.needed("agents", "tools")
             turns = training.max_tool_calling_iterations
-            backend = agents.EpisodeBackend(backend, tools, environments, rows, turns, limit)
+            backend = EpisodeBackend(backend, tools, environments, rows, turns, limit)
         for index in tqdm(evenly_spaced(len(rows), groups), desc="sampling", unit="group"):
             row = rows[index]
             began = time.monotonic()

@@ -1,10 +1,5 @@
 """Write the report page of a run."""
 
-PLUGIN = {
-    "command": {
-        "report": ("r1_recipes.extras.report", "write the report page of a run"),
-    },
-    "part": {
-        "report": "r1_recipes.extras.report.page",
-    },
-}
+from r1_recipes.extras.report.page import REPORT_FILE, refresh
+
+__all__ = ["REPORT_FILE", "refresh"]

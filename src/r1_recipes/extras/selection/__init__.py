@@ -1,7 +1,1 @@
 """Rejection sampling: select completions for a data set with the rules of the key ``keep``."""
-
-PLUGIN = {
-    "part": {
-        "selection": "r1_recipes.extras.selection.write",
-    },
-}

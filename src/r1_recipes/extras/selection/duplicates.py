@@ -1,15 +1,11 @@
-"""Find questions that occur in an evaluation set, and questions that repeat earlier ones.
+"""Find questions that occur in an evaluation set.
 
 Case and compatible forms of Unicode count as equal. A **word** is a run of letters, digits and
-their marks, or a character of a script without spaces. A **sign** is any other character except
-white space and ordinary punctuation. Brackets and operators are signs. Commas, full stops, colons,
-quotation marks, ``$`` and ``\\`` are not.
+their marks, or a character of a script without spaces.
 """
 
 import hashlib
 import unicodedata
-from array import array
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 import regex
@@ -17,12 +13,11 @@ import regex
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import UNSPACED, last_user_text
 from r1_recipes.data.sources import load_rows
-from r1_recipes.extras.selection.rules import Decontaminate, Deduplicate, EvaluationSet
+from r1_recipes.extras.selection.rules import Decontaminate, EvaluationSet
 
 # Accents, points and vowel signs (\p{M}) may be in the middle of a word.
 _WORD = rf"[{UNSPACED}]|[^\W_{UNSPACED}]+"
 _WORDS = regex.compile(_WORD)
-_UNITS = regex.compile(rf"""{_WORD}|[^\w\s,.;:?'"`$\\،؟、。।॥„“”‘’«»—]""")
 # Zero-width characters and soft hyphens are invisible, and would split a word.
 _UNSEEN = regex.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
 
@@ -37,11 +32,6 @@ def words(text: str) -> list[str]:
     ``"Tom's 2,500 x²"`` gives ``tom``, ``s``, ``2``, ``500``, ``x2``.
     """
     return _WORDS.findall(_normalise(text))
-
-
-def units(text: str) -> list[str]:
-    """Return the normalised words and signs of a text."""
-    return _UNITS.findall(_normalise(text))
 
 
 def n_gram_hashes(sequence: Sequence[str], n: int) -> set[int]:
@@ -95,47 +85,3 @@ class Decontaminator:
         """Return the names of the evaluation sets that ``question`` overlaps with."""
         hashes = n_gram_hashes(words(question), self._n)
         return [name for name, known in self._known.items() if not hashes.isdisjoint(known)]
-
-
-class Deduplicator:
-    """Finds questions that repeat an earlier one. The first of several similar questions is kept.
-
-    ``exact`` rejects a question that differs from a kept question only in white space. ``near``
-    rejects a question whose n-grams of words and signs have at least this Jaccard similarity with
-    those of a kept question.
-    """
-
-    def __init__(self, rules: Deduplicate) -> None:
-        self._rules = rules
-        self._texts: set[int] = set()
-        self._n_grams: list[array[int]] = []  # The n-grams of each kept question.
-        self._with: dict[int, list[int]] = defaultdict(list)  # Kept questions by n-gram.
-
-    def add(self, question: str) -> bool:
-        """Add a question and return True, or return False if it repeats a kept question."""
-        key = _hash(question.split())
-        if self._rules.exact and key in self._texts:
-            return False
-        if self._rules.near is not None and not self._add_n_grams(
-            n_gram_hashes(units(question), self._rules.n_grams), self._rules.near
-        ):
-            return False
-        self._texts.add(key)
-        return True
-
-    def _add_n_grams(self, n_grams: set[int], near: float) -> bool:
-        # A near question shares at least near * len(n_grams) n-grams, so it shares one of these.
-        # The rarest n-grams lead to the fewest comparisons.
-        rarest = sorted(n_grams, key=lambda n_gram: len(self._with.get(n_gram, ())))[
-            : len(n_grams) - int(near * len(n_grams)) + 1
-        ]
-        for number in {number for n_gram in rarest for number in self._with.get(n_gram, ())}:
-            known = self._n_grams[number]
-            shared = sum(n_gram in n_grams for n_gram in known)
-            # Compare the quotient, because 0.55 * 20 is rounded to more than 11.
-            if shared / (len(n_grams) + len(known) - shared) >= near:
-                return False
-        for n_gram in n_grams:
-            self._with[n_gram].append(len(self._n_grams))
-        self._n_grams.append(array("Q", n_grams))
-        return True

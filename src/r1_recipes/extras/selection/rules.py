@@ -71,10 +71,6 @@ class Deduplicate:
     """Drop questions that repeat an earlier question."""
 
     exact: bool = True
-    near: float | None = limited(
-        lambda value: 0 < value <= 1, "a similarity above 0 and at most 1", None
-    )
-    n_grams: int = _count(5)
 
 
 @dataclass(frozen=True)
@@ -124,12 +120,10 @@ class KeepRules:
         None,
     )
     output: str = limited(
-        lambda value: value in ("completions", "prompts", "pairs"),
-        "'completions', 'prompts' or 'pairs'",
+        lambda value: value in ("completions", "prompts"),
+        "'completions' or 'prompts'",
         "completions",
     )
-    # The summed rewards of a pair must differ by more than this.
-    margin: float = limited(lambda value: value >= 0, "0 or more", 0.0)
     deduplicate: Deduplicate | None = None
     decontaminate: Decontaminate | None = None
 
@@ -152,19 +146,6 @@ def check_keep(recipe: GenerateRecipe) -> None:
         raise RecipeError(
             "keep: correct and pass_rate need reward_funcs, because the first reward decides what "
             "is correct. Fix: reward_funcs: [accuracy]"
-        )
-    if rules.output != "pairs":
-        return
-    if not names or recipe.training.num_generations < 2 or rules.best_of:
-        reason = "a pair is the best and the worst completion of a prompt"
-        raise RecipeError(
-            f"keep: output: pairs needs reward_funcs, num_generations of 2 or more, and no "
-            f"best_of, because {reason}"
-        )
-    if rules.correct and len(names) < 2:
-        raise RecipeError(
-            "keep: correct: must be false for output: pairs with a single reward, got true, "
-            "because the rejected completion is usually wrong"
         )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from r1_recipes.common import processes
 from r1_recipes.common.errors import RecipeError, unknown_name
-from r1_recipes.extras.selection.duplicates import Decontaminator, Deduplicator
+from r1_recipes.extras.selection.duplicates import Decontaminator
 from r1_recipes.extras.selection.rules import KeepRules, pass_rate
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.rewards.call import numbers
@@ -35,8 +35,6 @@ _COMPLETION_KEYS = ("text", "tokens", "finish_reason")
 _OWN_COLUMNS = (
     "question",
     "response",
-    "chosen",
-    "rejected",
     "solution",
     "pass_rate",
     "tokens",
@@ -61,7 +59,6 @@ REASONS = (
     "pass rate",
     "contaminated",
     "not among the best",
-    "not in a pair",
     "duplicate question",
 )
 
@@ -181,7 +178,7 @@ class Selection:
                 raise RecipeError(
                     "keep: at_least: " + unknown_name("reward in reward_funcs", name, names)
                 )
-        self._duplicates = Deduplicator(rules.deduplicate) if rules.deduplicate else None
+        self._seen: set[str] | None = set() if rules.deduplicate else None
         self._overlap = Decontaminator(rules.decontaminate, hub) if rules.decontaminate else None
         self.report = YieldReport()
 
@@ -297,14 +294,14 @@ class Selection:
                 key=lambda item: (_RANK[item.correct], -item.readability, item.tokens),
             )
             drop(best[self._rules.best_of :], "not among the best")
-        if self._rules.output == "pairs":
-            pair = _pair(remaining(group), self._rules.margin)
-            drop([candidate for candidate in group if candidate not in pair], "not in a pair")
-        if self._duplicates and remaining(group) and not self._duplicates.add(_asked(record)):
-            drop(group, "duplicate question")
+        if self._seen is not None and remaining(group):
+            question = " ".join(_asked(record).split())
+            if question in self._seen:
+                drop(group, "duplicate question")
+            self._seen.add(question)
 
     def _rows(self, record: Record, group: list[Candidate]) -> list[dict[str, Any]]:
-        """Return the dataset rows: one per completion, or one per prompt or pair.
+        """Return the dataset rows: one per completion, or one per prompt.
 
         Columns of the dataset replace source columns with the same name.
         """
@@ -319,20 +316,6 @@ class Selection:
             rest.pop("scorer", None)
         if self._rules.output == "prompts":
             return [question | rest] if kept else []
-        if self._rules.output == "pairs":
-            pair = dict(zip(("chosen", "rejected"), _pair(kept, self._rules.margin), strict=False))
-            messages = {
-                key: [{"role": "assistant", "content": self._fmt.full_text(candidate.text)}]
-                for key, candidate in pair.items()
-            }
-            scores = json.dumps(
-                {key: item.scores for key, item in pair.items()}, ensure_ascii=False
-            )
-            return (
-                [{**question, "prompt": record["prompt"], **messages, **rest, "scores": scores}]
-                if pair
-                else []
-            )
         return [
             {
                 **question,
@@ -349,21 +332,6 @@ def _asked(record: Record) -> str:
     """Return a question with the conversation before it."""
     earlier = record["columns"].get("earlier_messages") or []
     return "\n".join([*(message["content"] for message in earlier), record["question"]])
-
-
-def _pair(group: list[Candidate], margin: float) -> list[Candidate]:
-    """Return the completions with the highest and the lowest total.
-
-    A completion that lacks a score which others have is left out. Return an empty list if the
-    totals differ too little.
-    """
-    group = [item for item in group if item.text.strip()]  # Messages must have content.
-    scoring = {name for item in group for name, score in item.scores.items() if score is not None}
-    ranked = sorted(
-        (item for item in group if all(item.scores[name] is not None for name in scoring)),
-        key=lambda item: -item.total,
-    )
-    return [ranked[0], ranked[-1]] if ranked and ranked[0].total - ranked[-1].total > margin else []
 
 
 def _call(

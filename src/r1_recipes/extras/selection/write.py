@@ -153,8 +153,7 @@ A completion counts under the first reason that applies. A prompt counts under e
 ## Columns
 
 `response` is the whole assistant message. `pass_rate` is the share of correct completions of the question, among those with a score.
-`tokens` is the number of generated tokens. `scores` holds the rewards by name as JSON text. In a pair, `chosen` is the completion with
-the highest summed reward, and `rejected` the one with the lowest; both follow `prompt`. Other columns come from the source dataset.
+`tokens` is the number of generated tokens. `scores` holds the rewards by name as JSON text. Other columns come from the source dataset.
 
 ## Recipe
 

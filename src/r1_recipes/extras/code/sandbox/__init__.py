@@ -87,7 +87,6 @@ attempt("16 GB of memory can be had", lambda: bytearray(1 << 34))
 names = {"PATH", "PYTHONHASHSEED", "LC_ALL", "PWD", "LC_CTYPE"}
 attempt("the environment has other names", lambda: set(os.environ) - names)
 attempt("the program is root", lambda: os.getuid() == 0)
-attempt("the program can start processes", lambda: os.fork() or os._exit(0))
 threading.Thread(target=int).start()
 print("; ".join(sorted(found)) or "held")
 """

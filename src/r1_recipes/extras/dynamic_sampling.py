@@ -17,9 +17,9 @@ from functools import lru_cache
 from typing import Any
 
 import torch
+from trl.trainer.utils import RepeatSampler
 
 from r1_recipes.common import processes
-from r1_recipes.extras.sampling.draws import BatchSampler
 from r1_recipes.recipe.types import GRPORecipeArguments
 from r1_recipes.training.engine import attributes_set
 from r1_recipes.training.trainer import RecipeGRPOTrainer
@@ -306,11 +306,24 @@ def _over_rounds(name: str, values: Sequence[float], sizes: Sequence[int]) -> fl
     return sum(map(math.prod, zip(values, sizes, strict=True))) / sum(sizes)
 
 
-class PromptOrderSampler(BatchSampler):
+class PromptOrderSampler(RepeatSampler):
     """TRL's sampler over a ``PromptOrder``, from which the trainer's rounds take rows, too."""
 
+    def __init__(self, sampler: RepeatSampler, trainer: Any) -> None:
+        super().__init__(
+            sampler.data_source,
+            sampler.mini_repeat_count,
+            sampler.batch_size,
+            sampler.repeat_count,
+            sampler.shuffle,
+            sampler.seed,
+        )
+        self.trainer = trainer
+
     def __iter__(self) -> Iterator[int]:
-        for number in self.batch_numbers():
+        batches = self.num_samples // self.batch_size
+        first = int(self.trainer.state.epoch or 0) * batches  # counted over all epochs
+        for number in range(first, first + batches):
             rows = self.trainer.order.batch(number, self.batch_size)
             for _ in range(self.repeat_count):
                 for row in rows:

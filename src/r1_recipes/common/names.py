@@ -1,0 +1,50 @@
+"""Every name of an extra that a recipe or a command line may use, and where it is defined.
+
+A place is ``module:attribute`` below ``r1_recipes.extras``, and is imported when it is used. Your
+own reward, mapper, tool or environment needs no entry: write ``my_module:NAME`` or
+``my_file.py:NAME`` in the recipe.
+"""
+
+import importlib
+from typing import Any
+
+NAMES: dict[str, dict[str, str]] = {
+    "reward": {
+        "answer_match": "choices.rewards:AnswerMatchReward",
+        "binary_code": "code.reward:BinaryCodeReward",
+        "choice_match": "choices.rewards:ChoiceMatchReward",
+        "code": "code.reward:CodeReward",
+        "code_format": "code.reward:CodeFormatReward",
+        "countdown": "countdown.reward:CountdownReward",
+        "exact_match": "choices.rewards:ExactMatchReward",
+    },
+    "mapper": {
+        "countdown": "countdown.mapper:Countdown",
+        "environment": "agents.mapper:EnvironmentRow",
+        "image_question": "images.mapper:ImageQuestion",
+        "multiple_choice": "choices.mapper:MultipleChoice",
+        "sums": "sums:Sums",
+        "verifiable_code": "code.mapper:VerifiableCode",
+    },
+    "tool": {
+        "calculator": "countdown.calculator:calculator",
+        "python": "code.python_tool:python",
+    },
+    "environment": {},
+    # The first part of dataset_name, and what makes its rows: (rest, split, task_config) -> Dataset
+    "dataset": {
+        "countdown": "countdown.rows:countdown_rows",
+        "environment": "agents.rows:environment_rows",
+        "sums": "sums:sums_rows",
+    },
+    # A model_name_or_path, and what returns its folder
+    "model": {"embedded:SmolLM2-135M-Instruct": "demo:smollm2_checkpoint"},
+    # The first key of the column scorer, and what decides: (text, answer) -> bool
+    "scorer": {"countdown": "countdown.puzzle:score"},
+}
+
+
+def load(kind: str, name: str) -> Any:
+    """Import what a name stands for."""
+    module, _, attribute = NAMES[kind][name].partition(":")
+    return getattr(importlib.import_module(f"r1_recipes.extras.{module}"), attribute)

