@@ -4,7 +4,7 @@
 vllm] [--output DIR]``
 
 Several processes (``accelerate launch``, ``torchrun``) share the rows, and the first one scores all
-completions. docs/evaluation.md explains the numbers.
+completions. docs/evaluate_and_serve.md explains the numbers.
 """
 
 import argparse

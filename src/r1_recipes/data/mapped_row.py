@@ -34,10 +34,7 @@ class MappedRow(TypedDict, total=False):
     scorer: str  # how the task's own checker scores the row
     environment: str  # which environment plays the row
     verification_info: dict[str, Any]  # test cases of a program
-    verifiers: str  # which environment of verifiers scores the row, and how
     image: Any  # a picture, for a vision-language model
-    document: str  # the text that a summary is of
-    facts: list[str]  # what a summary must keep
 
 
 def fault_of(mapped: Any) -> str | None:

@@ -70,7 +70,7 @@ class RecipeArguments:
     max_samples: int | None = _key("Train on the first N remaining rows.")
     max_eval_samples: int | None = _key("Evaluate on the first N remaining rows of the test split.")
     response_format: dict | str | None = _key(
-        "How an answer must be written: a format's name (docs/recipes.md lists them), "
+        "How an answer must be written: a format's name (docs/keys.md lists them), "
         "'my_formats.yaml:NAME', or a format's keys.",
         "think_answer",
     )
@@ -191,7 +191,7 @@ class GenerateRecipeArguments(RecipeArguments):
     )
     reward_models: dict | None = _key("As in a GRPO recipe.")
     keep: dict | None = _key(
-        "Which completions become the dataset: see docs/recipes.md. Default: all."
+        "Which completions become the dataset: see docs/keys.md. Default: all."
     )
     retry_failed: bool = _key("Try rows again that failed in an earlier run.", False)
 

@@ -39,7 +39,7 @@ _INTERVALS = {
     "max_grad_norm warmup_steps seed",
     "[2, inf)": "tool_output_chars",
     "(0, inf)": "num_train_epochs logging_steps repetition_penalty lora_alpha tool_timeout",
-    "(0, 1]": "top_p vllm_gpu_memory_utilization curriculum_threshold",
+    "(0, 1]": "top_p vllm_gpu_memory_utilization",
     "[0, 1]": "learning_rate min_p lora_dropout teacher_update_rate",
 }
 _RANGES = {key: interval for interval, keys in _INTERVALS.items() for key in keys.split()}

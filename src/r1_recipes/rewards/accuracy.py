@@ -90,8 +90,8 @@ def correctness(
 ) -> tuple[Texts, Sequence[Verdict]]:
     """Return the final answer of each completion, and its verdict.
 
-    If a row has a ``scorer`` (JSON ``{"reasoning_gym": task, "entry": {…}}``), the scorer of that
-    task decides instead of ``solution``. Slow answers of a batch may leave no time for another
+    If a row has a ``scorer`` (JSON ``{"countdown": {"numbers": […], "target": n}}``), the checker of
+    that task decides instead of ``solution``. Slow answers of a batch may leave no time for another
     answer. Such an answer is wrong if another answer to the same reference answer was wrong, so
     that a slow answer never scores better than a wrong one. Otherwise it has no verdict.
 
@@ -161,7 +161,7 @@ class AccuracyReward(MathReward, AnswerReward):
     Range: {0, 1}. Return ``None`` if the reference answer is empty or prose, or if slow answers of
     the batch left no time to compare and no other answer to it was wrong. Only the answer in the
     response format counts. An answer inside the reasoning, several answers, or a chain of equations
-    get 0.0. math-verify compares; with a column ``scorer``, reasoning-gym does. Source: the
+    get 0.0. math-verify compares. Source: the
     accuracy reward of DeepSeek-R1 (arXiv:2501.12948, section 2.2.2).
     """
 

@@ -117,7 +117,7 @@ def check_links(output_dir: Path) -> None:
 def check(recipe: Recipe, output_dir: Path) -> None:
     """Raise RecipeError unless the folder is free or holds this recipe's run.
 
-    See docs/recipes.md, "The run folder".
+    See docs/keys.md, "The run folder".
     """
     if not holds_steps(output_dir):
         return

@@ -156,7 +156,7 @@ def usage(method: str) -> str:
     text = (
         f"usage: python -m r1_recipes.{method} recipes/NAME.yaml [--key value ...]\n\n"
         f"Keys are those of {' and '.join(theirs)}, the parameters of the rewards "
-        f"(docs/recipes.md), and:"
+        f"(docs/keys.md), and:"
     )
     for field in ours:
         text += f"\n  --{field.name:<28} {field.metadata['help']}"

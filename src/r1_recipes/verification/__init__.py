@@ -193,8 +193,7 @@ def score(scorers: Sequence[str], answers: Sequence[str | None]) -> list[bool | 
     """Judge each answer with the checker of its task, within the limits of :func:`grade`.
 
     Args:
-        scorers: JSON texts: ``{"countdown": {"numbers": […], "target": n}}`` or ``{"reasoning_gym":
-            task, "entry": the problem's entry}``.
+        scorers: JSON texts: ``{"countdown": {"numbers": […], "target": n}}``.
         answers: The answers; ``None`` where a completion has none.
 
     Returns:
@@ -202,7 +201,7 @@ def score(scorers: Sequence[str], answers: Sequence[str | None]) -> list[bool | 
 
     Raises:
         ValueError: A scorer is not valid. Its row of the data has to be corrected.
-        RuntimeError: Workers cannot be started, or reasoning-gym is not installed.
+        RuntimeError: Workers cannot be started.
     """
     with _judging():
         results = [

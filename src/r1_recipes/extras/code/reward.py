@@ -112,7 +112,7 @@ def _lines(text: str) -> list[str]:
 
 
 def read_test_cases(info: Any, language: str) -> list[Case] | None:
-    """Return the test cases in ``verification_info`` (docs/code_reward.md).
+    """Return the test cases in ``verification_info`` (docs/rewards.md).
 
     Return ``None`` if there are none, if they are for another language, or if a test case cannot be
     read.
@@ -216,7 +216,7 @@ class CodeReward(Reward):
     Range: 0..1. Return ``None`` if the row has no test cases in this language. The program is the
     last ```` ```python ```` block of the answer; without such a block the reward is 0. If the
     sandbox fails for every program of a batch, raise :class:`RecipeError`. Source: open-r1's reward
-    of the same name. See docs/code_reward.md.
+    of the same name. See docs/rewards.md.
     """
 
     judges = "answer"
@@ -236,7 +236,7 @@ class CodeReward(Reward):
         self.require(
             is_own or self.code_provider == "bubblewrap",
             "code_provider",
-            "bubblewrap, or my_module:MySandbox (docs/code_reward.md)",
+            "bubblewrap, or my_module:MySandbox (docs/rewards.md)",
         )
         self.require(
             is_own or self.code_language in _PYTHON, "code_language", "python with bubblewrap"

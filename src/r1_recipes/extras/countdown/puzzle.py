@@ -59,18 +59,14 @@ def read_puzzle(numbers: Any, target: Any) -> Puzzle | None:
 def scorer_puzzle(spec: str) -> Puzzle | None:
     """Return the puzzle of a ``scorer`` column, or ``None`` if the scorer is of another task.
 
-    This includes the task ``countdown`` of reasoning-gym, because its scorer passes the answer to
-    ``parse_expr`` of sympy, which runs it as Python.
-
     Raises:
         ValueError: The column is not a JSON object, or holds no puzzle.
     """
     try:
         parsed = json.loads(spec)
-        if "countdown" not in parsed and parsed.get("reasoning_gym") != "countdown":
+        if "countdown" not in parsed:
             return None
-        fields = parsed["countdown"] if "countdown" in parsed else parsed["entry"]["metadata"]
-        puzzle = read_puzzle(fields["numbers"], fields["target"])
+        puzzle = read_puzzle(parsed["countdown"]["numbers"], parsed["countdown"]["target"])
     except (ValueError, RecursionError, AttributeError, KeyError, TypeError):
         puzzle = None
     if puzzle is None:

@@ -353,7 +353,7 @@ def choose_method(
     format_settings = {
         "response_format": "think_answer",
         "reward_funcs": functions,
-        # With 0.5 each, a model unlearned to reason (docs/results/gpu.md). Where only the format
+        # With 0.5 each, a model unlearned to reason (docs/results.md). Where only the format
         # differs within a group, its weight does not matter: GRPO divides by the spread.
         "reward_weights": [1.0, 0.1, 0.1],
     }

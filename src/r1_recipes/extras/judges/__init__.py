@@ -1,1 +1,1 @@
-"""Reward models, judge models behind a server, and rubrics (the key ``reward_models``)."""
+"""Reward models, and judge models behind a server (the key ``reward_models``)."""

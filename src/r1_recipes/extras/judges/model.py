@@ -1,7 +1,7 @@
 """Score completions with a reward model or a judge, for what rules cannot check.
 
 A judge is a model behind an OpenAI-compatible server. The last line of its reply must be only the
-score, ``Score: x`` or ``<score>x</score>``; see the table in docs/howto_judges.md.
+score, ``Score: x`` or ``<score>x</score>``; see the table in docs/rewards.md.
 """
 
 from __future__ import annotations

@@ -273,7 +273,7 @@ def _check_reward(
     if scored.empty:
         message = (
             f"{name} scores none of {len(scores)} sampled rows, for any answer. Fix: see "
-            f"docs/recipes.md for the columns that it needs"
+            f"docs/keys.md for the columns that it needs"
         )
         level = OK if isinstance(reward, RoutedReward) else WARNING
         report.add(level, "contract.unjudged", message)

@@ -44,8 +44,6 @@ def checkpoint_bytes(recipe: Recipe, shape: Shape, shards: int) -> tuple[float, 
     whole = saved
     if not recipe.training.save_only_model:
         whole += state["optimizer"]
-        if getattr(recipe.training, "teacher_model_kind", None) == "ema":
-            whole += saved  # SDPO's teacher
     return saved, whole
 
 

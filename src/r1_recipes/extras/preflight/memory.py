@@ -87,8 +87,6 @@ def check_memory(report: Report, recipe: Recipe, shape: Shape, shards: int) -> N
     state = training_state(recipe, shape, shards)
     if getattr(training, "beta", 0) and not recipe.model.use_peft:
         state["reference"] = state["weights"]
-    if getattr(training, "teacher_model_kind", "live") != "live" and not recipe.model.use_peft:
-        state["teacher"] = state["weights"]
     if "paged" in training.optim:
         state["optimizer"] = 0  # It is in main memory.
     needed = sum(state.values()) / shards

@@ -1,4 +1,4 @@
-"""The recipe key ``keep``, with a dataclass for each mapping. See docs/recipes.md."""
+"""The recipe key ``keep``, with a dataclass for each mapping. See docs/keys.md."""
 
 from __future__ import annotations
 

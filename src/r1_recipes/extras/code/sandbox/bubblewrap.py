@@ -100,7 +100,7 @@ class Bubblewrap(Sandbox):
         "bubblewrap, dnf install bubblewrap). It needs "
         "Linux 5.14 and user namespaces. On Ubuntu 24.04, set sysctl "
         "kernel.apparmor_restrict_unprivileged_userns=0, and start a container "
-        "with --privileged. Or set code_provider: my_module:MySandbox (docs/code_reward.md)"
+        "with --privileged. Or set code_provider: my_module:MySandbox (docs/rewards.md)"
     )
 
     def run(self, code: str, call: Call) -> Outcome:
