@@ -1,8 +1,9 @@
-"""A recipe's rows and rewards in any trainer of TRL, here its experimental SDPO: the model's own right answers teach it.
+"""A recipe's rows and rewards in any trainer of TRL, here its experimental SDPO.
 
 python examples/any_trainer.py recipes/cpu/demo_2_grpo.yaml --output_dir outputs/demo/sdpo
 
-The run folder, resuming and the report page are those of r1-recipes' own commands, and are not here.
+The model's own right answers teach it. The run folder, resuming and the report page are those of
+r1-recipes' own commands, and are not here.
 """
 
 import sys
@@ -15,20 +16,22 @@ from r1_recipes.prompts import get_response_format
 from r1_recipes.recipe import load_recipe
 from r1_recipes.rewards import get_reward_funcs
 
-SHARED = """output_dir num_generations max_completion_length temperature per_device_train_batch_size gradient_accumulation_steps max_steps
-learning_rate lr_scheduler_type warmup_steps bf16 gradient_checkpointing use_cpu use_vllm seed logging_steps reward_weights""".split()
+SHARED = (
+    "output_dir num_generations max_completion_length temperature per_device_train_batch_size "
+    "gradient_accumulation_steps max_steps learning_rate lr_scheduler_type warmup_steps bf16 "
+    "gradient_checkpointing use_cpu use_vllm seed logging_steps reward_weights"
+)
 
 
 def main(argv):
     recipe = load_recipe(argv, "grpo")
-    script, training = recipe.script, recipe.training
+    script, model = recipe.script, recipe.model.model_name_or_path
     fmt = get_response_format(script.response_format, system_prompt=script.system_prompt)
-    tokenizer = AutoTokenizer.from_pretrained(recipe.model.model_name_or_path)
-    rows, report = load_dataset(script, fmt, "grpo", tokenizer=tokenizer)
-    print(report)
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    rows, _ = load_dataset(script, fmt, "grpo", tokenizer=tokenizer)
     trainer = SDPOTrainer(
-        model=AutoModelForCausalLM.from_pretrained(recipe.model.model_name_or_path),
-        args=SDPOConfig(**{key: getattr(training, key) for key in SHARED}),
+        model=AutoModelForCausalLM.from_pretrained(model),
+        args=SDPOConfig(**{key: getattr(recipe.training, key) for key in SHARED.split()}),
         train_dataset=rows,
         reward_funcs=get_reward_funcs(script.reward_funcs, fmt, **recipe.reward_params),
         processing_class=tokenizer,
