@@ -37,10 +37,6 @@ class StoppedTogether(RecipeError):
     """
 
 
-class BatchError(RecipeError):
-    """Raised when groups of completions do not fill a batch."""
-
-
 def require(condition: object, key: str, allowed: str, value: object, fix: str = "") -> None:
     """Raise RecipeError, ``KEY: must be ALLOWED, got VALUE``, unless ``condition`` holds."""
     if not condition:

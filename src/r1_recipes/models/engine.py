@@ -1,14 +1,13 @@
 """What a model's configuration says before its weights are loaded."""
 
 import logging
-from functools import partial
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.models.tokenizer import from_pretrained
 from r1_recipes.models.weights import auto_class
-from r1_recipes.recipe.engine import longest_sequence
-from r1_recipes.recipe.types import Recipe, namespace_value
+from r1_recipes.recipe.rules import longest_sequence
+from r1_recipes.recipe.types import Recipe
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +46,7 @@ def fit_engine(recipe: Recipe, *, pictures: bool) -> None:
     """Leave ``vllm_max_model_length`` to vLLM where the computed length does not apply."""
     training = recipe.training
     length = training.vllm_max_model_length
-    if length is None or length != longest_sequence(partial(namespace_value, recipe)):
+    if length is None or length != longest_sequence(recipe):
         return
     window = window_of(from_pretrained("AutoConfig", recipe))
     exceeds_window = window is not None and length > window

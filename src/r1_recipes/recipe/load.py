@@ -1,54 +1,45 @@
 """Turn a recipe file and command-line overrides into typed arguments, or raise an error with a fix.
 
 A key is a field of this package's arguments, of a TRL config such as ``trl.GRPOConfig``, of
-``trl.ModelConfig``, or a parameter of a reward that the recipe lists.
+``trl.ModelConfig``, or a parameter of a reward. Every value, of the file too, goes through TRL's
+parser as the words of a command line: TRL checks types and choices of those alone. The command
+line comes last, so it wins.
 """
 
 import contextlib
 import dataclasses
+import json
 import os
 import re
 import typing
 from collections.abc import Callable, Sequence
-from dataclasses import field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from unittest import mock
 
-from r1_recipes.common import gpu, processes
-from r1_recipes.common.errors import RecipeError, located
+import yaml
+
+from r1_recipes.common import gpu
+from r1_recipes.common.errors import RecipeError, located, nearest
 from r1_recipes.common.files import find_local, find_yaml
 from r1_recipes.common.masking import masked
 from r1_recipes.common.plugins import look_beside
 from r1_recipes.common.yaml_text import read_yaml
 from r1_recipes.prompts.catalogue import written_out
-from r1_recipes.recipe import checks
-from r1_recipes.recipe.engine import longest_sequence
-from r1_recipes.recipe.types import (
-    OWN_TYPES,
-    Recipe,
-    Settings,
-    argument_types,
-    namespace_value,
-)
-from r1_recipes.recipe.values import (
-    COMMAND_LINE,
-    convert,
-    keys_of,
-    split_list,
-    to_builtin,
-    unknown_key,
-)
+from r1_recipes.recipe.rules import check, environment_fields, longest_sequence
+from r1_recipes.recipe.types import Recipe, Settings, argument_types, namespace_value
 from r1_recipes.rewards import REWARDS, reward_parameters
 
-Fields = dict[str, dataclasses.Field]
-Known = dict[str, tuple[Any, Any]]  # key -> its argparse action and its type hint
+REWARDED = ("grpo", "generate", "evaluate")  # methods whose recipes have reward_funcs
+# TRL and Transformers type these keys as text, and take true and false too.
+_TEXT_OR_BOOL = ("scale_rewards", "fsdp", "resume_from_checkpoint")
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
 def load_recipe(
     argv: Sequence[str],
     method: str,
-    check: Callable[[Path, Settings], None] | None = None,
+    check_first: Callable[[Path, Settings], None] | None = None,
     smoke: Callable[[Path, str, Settings], Settings] | None = None,
     world_size: int | None = None,
 ) -> Recipe:
@@ -58,186 +49,161 @@ def load_recipe(
         argv: ``[PATH, "--key", "value", …]``. Overrides win over the file.
         method: The command: ``grpo``, ``sft``, ``distill``, ``reward``, ``generate`` or
             ``evaluate``.
-        check: Called with the path and all keys, before TRL and your own code are imported.
+        check_first: Called with the path and all keys, before TRL and your own code are imported.
         smoke: Called with path, method and all keys of a recipe with ``smoke: true``. Returns
             overrides that make the recipe small.
-        world_size: The number of processes that batches are checked for, here and by TRL.
+        world_size: The number of processes that TRL checks batches for; default: those that run.
 
     Raises:
         RecipeError: A key or a value is wrong; the message says what to write instead.
     """
-    path, overrides = _split_command_line(argv, method)
-    recipe: Recipe = Recipe(path=path, method=method, script=None, training=None, model=None)
-    config = _read(path, method)
-    masked([config, overrides])  # from here on no message shows their secrets
-    config, overrides = _translate(recipe, config, overrides)
-    all_settings = config | overrides
-    rewards = _reward_names(method, all_settings)
-    with located(f"{path}: reward_funcs"):  # refuse a misspelt name before torch is imported
-        reward_parameters(name for name in rewards if ":" not in name)
-    if check is not None:
-        check(path, all_settings)
-    with located(f"{path}: reward_funcs"):
-        reward_fields = reward_parameters(rewards)
-    with located(path):
-        environment_fields = _environment_fields(method, all_settings.get("environment"))
-    parser, known = _parser(
-        argument_types(method, all_settings),
-        reward_fields | environment_fields,
-        path,
-    )
-    settings = _convert(config, str(path), known, method) | _convert(
-        overrides, COMMAND_LINE, known, method
-    )
-    if smoke is not None and settings.get("smoke"):
-        # Typed keys win, so that a key of a smoke run can still be changed.
-        shrunk = _convert(smoke(path, method, settings), COMMAND_LINE, known, method)
-        settings |= {key: value for key, value in shrunk.items() if key not in recipe.typed}
-    _adapt(recipe, settings, parser)
-    if method == "grpo":
-        checks.check_batch(path, parser.get_default, world_size or processes.world_size())
-    with _counting(world_size):
-        _build(recipe, settings, parser, reward_fields, environment_fields)
-        checks.check(recipe)
-    return recipe
-
-
-def _counting(world_size: int | None) -> contextlib.AbstractContextManager[Any]:
-    """Let Transformers count so many processes, which are not running yet."""
-    if world_size is None:
-        return contextlib.nullcontext()
-    from transformers import TrainingArguments
-
-    return mock.patch.object(TrainingArguments, "world_size", world_size)
-
-
-def _read(path: Path, method: str) -> Settings:
+    path, typed = split_command_line(argv, method)
     look_beside(path)
-    config = read_yaml(path)
-    if "stages" in config:
+    written = read_yaml(path)
+    if "stages" in written:
         raise RecipeError(
             f"{path}: is a pipeline, not a recipe for {method}. Fix: python -m "
             f"r1_recipes.pipeline {path}"
         )
-    return config
-
-
-def _translate(recipe: Recipe, config: Settings, overrides: Settings) -> tuple[Settings, Settings]:
-    """Return the file's keys and the typed keys, with today's names and complete paths."""
-    source = str(recipe.path)
-    if "reward_funcs" in overrides:  # the names are needed before other values are converted
-        overrides["reward_funcs"] = split_list("reward_funcs", overrides["reward_funcs"])
+    masked([written, typed])  # from here on no message shows their secrets
     from r1_recipes.extras.foreign import translate as foreign
 
-    config = foreign.read(config, overrides, recipe.method, source, recipe.warnings)
-    overrides = foreign.translate(overrides, COMMAND_LINE, recipe.warnings)
-    for values in (config, overrides):
-        _find_files(values, recipe.path.parent)
-    recipe.typed = frozenset(overrides)
-    return config, overrides
-
-
-def _environment_fields(method: str, environment: Any) -> Fields:
-    if method not in checks.REWARDED or not isinstance(environment, str | dict) or not environment:
-        return {}  # another type is refused with the other keys
-    from r1_recipes.extras.agents.registry import environment_parameters
-
-    return environment_parameters(environment)
-
-
-def _reward_names(method: str, values: Settings) -> list[str]:
-    if method not in checks.REWARDED:
-        return []
-    names = values.get("reward_funcs") or []
-    names = map(str, names if isinstance(names, list) else [names])
-    if "reward_models" not in values:
-        return list(names)
-    # An unregistered name may belong to an entry in reward_models, which is read with the other
-    # values.
-    return [name for name in names if name in REWARDS or ":" in name]
-
-
-def _adapt(recipe: Recipe, settings: Settings, parser: Any) -> None:
-    """Fit the settings to the machine, and make them the defaults of the parser and Accelerate."""
-    _settle_format(recipe.path, recipe.method, settings)
-    unbounded = settings.get("use_vllm") and not settings.get("vllm_max_model_length")
-    recipe.adapted = _follow_machine(recipe, settings)
-    if unbounded:  # also without a GPU for vLLM, so that settings are the same everywhere
-        _bound_engine(recipe, settings, parser)
-    # TRL's default prints every completion of every step.
-    defaults = {"num_completions_to_print": 0}
-    parser.set_defaults_with_config(**{**defaults, **settings})
-    if "ACCELERATE_MIXED_PRECISION" in os.environ and {"bf16", "fp16"} & settings.keys():
-        # Accelerate's launcher sets this variable to the precision of its config file, and the
-        # variable wins over bf16: false. The recipe must decide.
-        precision = "no"
-        for key in ("bf16", "fp16"):
-            if settings.get(key):
-                precision = key
-        os.environ["ACCELERATE_MIXED_PRECISION"] = precision
-
-
-def _build(
-    recipe: Recipe,
-    settings: Settings,
-    parser: Any,
-    reward_fields: Fields,
-    environment_fields: Fields,
-) -> None:
-    """Write the typed arguments into the recipe."""
-    try:
-        parts = parser.parse_args_into_dataclasses([], look_for_args_file=False)
-    except (ValueError, TypeError, ImportError) as error:
-        raise RecipeError(f"{recipe.path}: {error}") from error
-    recipe.script, recipe.training, recipe.model, parameters = parts
-    recipe.warnings += checks.idle_keys(recipe)
-    for key, value in sorted(vars(parameters).items()):
-        if value is None:
-            continue
-        if key in reward_fields:
-            recipe.reward_params[key] = value
-        if key in environment_fields:
-            recipe.environment_params[key] = value
-        elif key not in reward_fields:
-            recipe.warnings.append(
-                f"{recipe.path}: {key} is ignored, because none of reward_funcs "
-                f"{settings.get('reward_funcs', [])} has this parameter"
-            )
-    if settings.get("reward_models"):
-        recipe.reward_params["reward_models"] = settings["reward_models"]
-    # A run keeps a copy of its settings, which must not contain a secret.
+    warnings: list[str] = []
+    written = foreign.read(written, typed, method, str(path), warnings)
+    typed = foreign.translate(typed, "command line", warnings)
+    with located(path):
+        given = {key: _complete(key, value, path.parent) for key, value in written.items()}
+        given |= {key: _complete(key, value, path.parent) for key, value in typed.items()}
+        rewards = _rewards(method, given)
+        if check_first is not None:
+            check_first(path, given)
+        parser = Parser([*argument_types(method, given), own_parameters(method, given, rewards)])
+        for key in given:
+            if key not in parser.actions:
+                raise _unknown_key(key, method, parser)
+        if smoke is not None and _is_on(given.get("smoke")):
+            shrunk = {key: _typed_value(value) for key, value in smoke(path, method, given).items()}
+            given |= {key: value for key, value in shrunk.items() if key not in typed}
+        if "response_format" in given:
+            given["response_format"] = written_out(given["response_format"], path.parent)
+        before = follow_machine(method, given, typed, warnings)
+        words = [word for key, value in given.items() for word in parser.words(key, value)]
+        _follow_precision(given)
+        parts = parser.parse(words, given, world_size)
+    script, training, model, parameters = parts
+    recipe: Recipe = Recipe(path, method, script, training, model, warnings=warnings)
+    recipe.typed, recipe.adapted = frozenset(typed), before
+    _place_parameters(recipe, vars(parameters), rewards)
     recipe.settings = {
-        key: masked(to_builtin(namespace_value(recipe, key)), key)
-        for key in settings
+        key: masked(json.loads(json.dumps(namespace_value(recipe, key), default=str)), key)
+        for key in given
         if key != "hub_token"
     }
+    with located(path):
+        check(recipe)
+    _bound_engine(recipe, given, before)
+    return recipe
 
 
-def _split_command_line(argv: Sequence[str], method: str) -> tuple[Path, Settings]:
-    paths: list[str] = []
+class Parser:
+    """TRL's parser of all keys, with one line for each error."""
+
+    def __init__(self, types: Sequence[type]) -> None:
+        from trl import TrlParser  # heavy
+
+        class OneLine(TrlParser):
+            def error(self, message: str) -> NoReturn:
+                # "argument --max_steps/--max-steps: invalid int value: 'many'"
+                raise RecipeError(re.sub(r"argument --(\w+)(/\S+)?: ", r"\1: ", message))
+
+        self._parser = OneLine(types, add_help=False, allow_abbrev=False)
+        self.actions: dict[str, Any] = {}
+        self._nullable = set()
+        for key, hint in ((k, h) for t in types for k, h in typing.get_type_hints(t).items()):
+            action = self._parser._option_string_actions.get(f"--{key}")
+            if action is None:
+                continue
+            self.actions[key] = action
+            kinds = {typing.get_origin(kind) or kind for kind in (hint, *typing.get_args(hint))}
+            if dict in kinds or action.type is dict:
+                action.type = _mapping
+            elif key in _TEXT_OR_BOOL:
+                action.type = lambda text: {"true": True, "false": False}.get(text.lower(), text)
+            if type(None) in kinds or action.default is None:
+                self._nullable.add(key)
+        if "num_completions_to_print" in self.actions:
+            self._parser.set_defaults(num_completions_to_print=0)  # TRL prints all of every step
+
+    def words(self, key: str, value: Any) -> list[str]:
+        """Return the words that give a key its value on a command line."""
+        action = self.actions[key]
+        if value is None and key not in self._nullable:
+            raise RecipeError(f"{key}: has no value. Fix: remove the key, or set a value")
+        if value is None or value == []:
+            self._parser.set_defaults(**{key: value})
+            return []
+        if value is False and action.choices and "no" in action.choices:
+            value = "no"  # YAML reads a bare `no` as false
+        items = value if isinstance(value, list) else [value]
+        if isinstance(value, list) and action.nargs != "+":
+            raise RecipeError(f"{key}: must be one value, got {value!r}")
+        if isinstance(value, str) and action.nargs == "+" and action.type is not _mapping:
+            items = [part.strip() for part in value.split(",")]  # --reward_funcs accuracy,format
+        texts = [json.dumps(x) if isinstance(x, dict | list) else str(x) for x in items]
+        flag = action.option_strings[0]
+        # With "=", a value may begin with a minus.
+        return [f"{flag}={texts[0]}"] if len(texts) == 1 else [flag, *texts]
+
+    def parse(self, words: list[str], given: Settings, world_size: int | None) -> tuple[Any, ...]:
+        """Return the typed arguments. TRL's own checks run as they are made."""
+        from transformers import TrainingArguments
+
+        # Transformers counts the processes that run; preflight asks for those that will.
+        counted: Any = contextlib.nullcontext()
+        if world_size is not None:
+            counted = mock.patch.object(TrainingArguments, "world_size", world_size)
+        try:
+            with counted:
+                return self._parser.parse_args_into_dataclasses(words, look_for_args_file=False)
+        except (ValueError, TypeError, ImportError) as error:
+            if "divisible" not in str(error):
+                raise RecipeError(str(error)) from error
+            keys = ("per_device_train_batch_size", "gradient_accumulation_steps")
+            sizes = [f"{key} {given.get(key, self.actions[key].default)}" for key in keys]
+            count = world_size or os.environ.get("WORLD_SIZE", 1)
+            raise RecipeError(f"{error} Here: {' x '.join(sizes)} x {count} processes") from error
+
+
+def _mapping(text: str) -> Any:
+    """Return a mapping that is written as JSON or YAML. Other text stays, such as a file's name."""
+    try:
+        return yaml.safe_load(text) if text.lstrip().startswith("{") else text
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error  # argparse names the key
+
+
+def _is_on(value: Any) -> bool:
+    return str(value).lower() in ("true", "1", "yes")
+
+
+def split_command_line(argv: Sequence[str], method: str) -> tuple[Path, Settings]:
+    """Return the recipe's path and the typed values by key. A bare switch is true."""
     typed: dict[str, list[str]] = {}
-    key, values = "", paths
+    paths: list[str] = []
+    values = paths
     for word in argv:
         if word.startswith("--"):
             key, equals, value = word[2:].partition("=")
-            key = key.replace("-", "_")
-            if key != "config":
-                typed[key] = []
-            values = typed.get(key, paths)
+            values = typed[key.replace("-", "_")] = [value] if equals else []
             if equals:
-                values.append(value)
                 values = paths
-        # After a bare switch, a file name is the recipe: `--smoke recipes/x.yaml`.
-        elif (
-            key in ("smoke", "retry_failed")
-            and not typed[key]
-            and not paths
-            and word.endswith((".yaml", ".yml"))
-        ):
+        # After a bare switch, a file's name is the recipe: `--smoke recipes/x.yaml`.
+        elif not values and not paths and word.endswith((".yaml", ".yml")):
             paths.append(word)
             values = paths
         else:
             values.append(word)
+    paths = typed.pop("config", []) + paths
     if not paths:
         raise RecipeError(
             f"no recipe given. Usage: r1-recipes {method} RECIPE [--key value …]. To list recipes: "
@@ -248,153 +214,186 @@ def _split_command_line(argv: Sequence[str], method: str) -> tuple[Path, Setting
             f"unexpected argument {paths[1]!r}. A run takes one recipe; write overrides as --key "
             "value"
         )
-    return find_yaml(Path(paths[0])), {key: _override(words) for key, words in typed.items()}
+    return find_yaml(Path(paths[0])), {k: _typed_value(words) for k, words in typed.items()}
 
 
-def _override(words: list[str]) -> Any:
-    """Return the value of a typed key. A bare switch is true."""
-    if len(words) > 1:
-        return words
-    return words[0] if words else True
+def _typed_value(words: Any) -> Any:
+    """Return a typed value: none is null, [a, b] and {a: b} are read, and no word is true."""
+    if isinstance(words, list) and len(words) != 1:
+        return words or True
+    word = words[0] if isinstance(words, list) else words
+    if not isinstance(word, str):
+        return word
+    if word.lower() in ("none", "null"):
+        return None
+    return yaml.safe_load(word) if word.startswith(("[", "{")) else word
 
 
-def _find_files(values: Settings, folder: Path) -> None:
-    """Write the places of local data and chat templates into these values.
+def _complete(key: str, value: Any, folder: Path) -> Any:
+    """Return a value with its ``${NAME}`` from the environment, and with its local files found."""
+    if isinstance(value, dict):
+        return {name: _complete(name, part, folder) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_complete(key, part, folder) for part in value]
+    if not isinstance(value, str) or (key == "chat_template" and "{%" in value):
+        return value
+    for name in _VARIABLE.findall(value):
+        if name not in os.environ:
+            raise RecipeError(
+                f"{key}: ${{{name}}} is not set in the environment. Fix: export {name}=…"
+            )
+    value = _VARIABLE.sub(lambda match: os.environ[match[1]], value)
+    # A place is in the working directory or beside the recipe.
+    is_place = key in ("dataset_name", "chat_template", "id") and value and "{" not in value
+    return find_local(value, folder) if is_place else value
 
-    A place is in the working directory or in the recipe's folder.
-    """
-    parts = [values]
-    mixture = values.get("dataset_mixture")
-    if isinstance(mixture, dict) and isinstance(mixture.get("datasets"), list):
-        parts += [part for part in mixture["datasets"] if isinstance(part, dict)]
-    for part in parts:
-        for key in ("dataset_name", "chat_template", "id"):
-            name = part.get(key)
-            if isinstance(name, str) and name and "{" not in name:
-                part[key] = find_local(name, folder)
 
-
-def _parser(types_: tuple[type, ...], reward_fields: Fields, path: Path) -> tuple[Any, Known]:
-    """Return the parser of all keys, and what it knows about each."""
-    from trl import TrlParser
-
-    trainer_keys = keys_of(types_)
-    for name in sorted(trainer_keys & reward_fields.keys()):
-        raise RecipeError(
-            f"{path}: reward_funcs: parameter {name!r} of a reward is a key of the trainer "
-            f"too. Fix: rename the parameter"
+def _rewards(method: str, given: Settings) -> list[str]:
+    """Return the names of rewards, each known by now or of one's own."""
+    names = given.get("reward_funcs") or []
+    if method not in REWARDED:
+        return []
+    names = names if isinstance(names, list) else str(names).split(",")
+    names = [str(name).strip() for name in names]
+    with located("reward_funcs"):  # a misspelt name is refused before torch is imported
+        reward_parameters(
+            name
+            for name in names
+            if ":" not in name and name not in (given.get("reward_models") or {})
         )
-    # `None` means that the recipe does not set the parameter. Its default is in the reward's class.
-    parameters = []
-    for name, f in (reward_parameters(REWARDS) | reward_fields).items():
-        if name not in trainer_keys:
-            parameters.append((name, _field_type(f) | None, field(default=None)))
-    parts = [*types_, dataclasses.make_dataclass("RewardParameters", parameters)]
-    parser = TrlParser(parts, add_help=False, allow_abbrev=False)
-    # Of a pair such as --shuffle / --no_shuffle, only the first takes values.
-    options = parser._option_string_actions
-    known = {}
-    for part in parts:
-        for key, hint in typing.get_type_hints(part).items():
-            if f"--{key}" in options:
-                known[key] = (options[f"--{key}"], hint)
-    return parser, known
+    return names
 
 
-def _field_type(f: dataclasses.Field) -> Any:
-    # With `from __future__ import annotations` the type is text. Rewards take scalars and lists of
+def own_parameters(method: str, given: Settings, rewards: Sequence[str]) -> type:
+    """Return a dataclass of the parameters of rewards and of the recipe's environment.
+
+    Those of rewards that the recipe does not list are keys, too, and are ignored with a warning.
+    """
+    own = [name for name in rewards if ":" in name]
+    with located("reward_funcs"):
+        fields = reward_parameters([*REWARDS, *own])
+    if method in REWARDED:
+        fields |= environment_fields(given.get("environment"))
+    taken = {f.name for part in argument_types(method, given) for f in dataclasses.fields(part)}
+    for name in taken & reward_parameters(own).keys():
+        raise RecipeError(
+            f"reward_funcs: parameter {name!r} of a reward is a key of the trainer too. "
+            "Fix: rename the parameter"
+        )
+    parameters = [
+        (name, _type_of(f) | None, dataclasses.field(default=None))
+        for name, f in fields.items()
+        if name not in taken
+    ]
+    return dataclasses.make_dataclass("Parameters", parameters)
+
+
+def _type_of(f: dataclasses.Field) -> Any:
+    # With `from __future__ import annotations` the type is text. Rewards take scalars, and lists of
     # scalars.
     annotation = str(f.type)
     scalar = re.search(r"\b(bool|int|float|str)\b", annotation)
     item: Any = {"bool": bool, "int": int, "float": float}.get(scalar[1] if scalar else "", str)
-    if re.search(r"\b([Ll]ist|tuple|Sequence)\[", annotation):
-        return list[item]
-    return item
+    return list[item] if re.search(r"\b([Ll]ist|tuple|Sequence)\[", annotation) else item
 
 
-def _convert(values: Settings, source: str, known: Known, method: str) -> Settings:
-    for key in values:
-        if key not in known:
-            raise unknown_key(key, source, known, method)
-    return {key: convert(*known[key], value, source) for key, value in values.items()}
+def _unknown_key(key: str, method: str, parser: Parser) -> RecipeError:
+    """Return the error for a key that the method does not have, with what was probably meant."""
+    from r1_recipes.extras.foreign.translate import SHORT  # lr, batch_size, epochs, …
+
+    close = [SHORT[key]] if key in SHORT else nearest(key, parser.actions)
+    hint = f" Did you mean {' or '.join(close)}?" if close else ""
+    return RecipeError(
+        f"unknown key {key!r} for {method}.{hint} Valid keys: TRL's config, ModelConfig and "
+        "docs/keys.md. For keys of other projects, see docs/migration.md."
+    )
 
 
-def _settle_format(path: Path, method: str, settings: Settings) -> None:
-    """Write out the user's own response format.
-
-    Without rewards, an environment judges the completions and no format's prompt is added.
-    """
-    prompt_keys = {"response_format", "system_prompt", "few_shot", "prefill"} & settings.keys()
-    if (
-        method in checks.REWARDED
-        and settings.get("environment")
-        and not settings.get("reward_funcs")
-        and not prompt_keys
-    ):
-        settings["system_prompt"] = ""
-    if "response_format" in settings:
-        with located(path):
-            settings["response_format"] = written_out(settings["response_format"], path.parent)
-
-
-def _bound_engine(recipe: Recipe, settings: Settings, parser: Any) -> None:
-    """Set ``vllm_max_model_length``.
-
-    Without it, vLLM needs a KV cache for the model's whole context.
-    """
-    length = longest_sequence(lambda key: settings.get(key, parser.get_default(key)))
-    if length is not None:
-        settings["vllm_max_model_length"] = length
-    elif settings["use_vllm"] and settings.get("distill_with") != "gold":
-        recipe.warnings.append(
-            f"{recipe.path}: vllm_max_model_length: not set, and max_prompt_tokens does not limit "
-            "the prompts, so vLLM reserves memory for the model's whole context"
-        )
-
-
-def _follow_machine(recipe: Recipe, settings: Settings) -> Settings:
+def follow_machine(method: str, given: Settings, typed: Settings, warnings: list[str]) -> Settings:
     """Set the keys that a machine without an accelerator needs, except typed keys.
 
     Return their values from before the change.
     """
     import torch
 
-    use_cpu = settings.get("use_cpu", False)
-    follows = use_cpu or not torch.accelerator.is_available()
-    needs_gpu = not use_cpu and settings.get("backend") != "openai"
-    problem = gpu.unusable_gpu() if follows and needs_gpu else None
-    if problem:
-        raise RecipeError(f"{recipe.path}: use_cpu: {problem}")
-    if not isinstance(OWN_TYPES[recipe.method][1], str) or not follows:
+    use_cpu = _is_on(given.get("use_cpu"))
+    trains = method in ("grpo", "sft", "distill", "reward")
+    if not use_cpu and torch.accelerator.is_available():
+        return {}
+    if not use_cpu and given.get("backend") != "openai" and (problem := gpu.unusable_gpu()):
+        raise RecipeError(f"use_cpu: {problem}")
+    if not trains:
         return {}
     # TRL's defaults
-    current = {
-        "use_cpu": False,
-        "bf16": not settings.get("fp16"),
-        "vllm_mode": "colocate",
-    }
-    current |= {key: value for key, value in settings.items() if value is not None}
-    required = {"use_vllm": False} if current["vllm_mode"] == "colocate" else {}
+    current = {"use_cpu": False, "bf16": not given.get("fp16"), "vllm_mode": "colocate"}
+    current |= {key: value for key, value in given.items() if value is not None}
+    needed: Settings = {"use_vllm": False} if current["vllm_mode"] == "colocate" else {}
     if not use_cpu:  # with use_cpu: true, the recipe chooses the precision for a CPU
-        required |= {"use_cpu": True, "bf16": False, "fp16": False, "tf32": False}
-    before, changes = {}, {}
-    for key, value in required.items():
-        if key in current and key not in recipe.typed and current[key] != value:
-            before[key] = current[key]
-            changes[key] = value
-    if not before:
+        needed |= {"use_cpu": True, "bf16": False, "fp16": False, "tf32": False}
+    changes = {
+        key: value
+        for key, value in needed.items()
+        if key in current and key not in typed and current[key] != value
+    }
+    if not changes:
         return {}
+    before = {key: current[key] for key in changes}
     why = "use_cpu is true" if use_cpu else "no accelerator is visible"
-    recipe.warnings.append(
-        f"{recipe.path}: {why}, so the run uses {_yaml_line(changes)} instead of "
-        f"{_yaml_line(before)}. Expect it to be hundreds of times "
-        "slower than on a GPU. --smoke checks a recipe in seconds"
+    warnings.append(
+        f"{why}, so the run uses {_one_line(changes)} instead of {_one_line(before)}. Expect it to "
+        "be hundreds of times slower than on a GPU. --smoke checks a recipe in seconds"
     )
-    settings |= changes
+    given |= changes
     if "fp16" in changes:
-        settings.setdefault("bf16", False)  # if fp16 is off, TRL turns bf16 on
+        given.setdefault("bf16", False)  # if fp16 is off, TRL turns bf16 on
     return before
 
 
-def _yaml_line(values: Settings) -> str:
+def _one_line(values: Settings) -> str:
     return ", ".join(f"{key}: {str(value).lower()}" for key, value in values.items())
+
+
+def _follow_precision(given: Settings) -> None:
+    """Let the recipe decide over the precision of Accelerate's config file.
+
+    The launcher sets this variable to the file's precision, and it wins over ``bf16: false``.
+    """
+    if "ACCELERATE_MIXED_PRECISION" in os.environ and {"bf16", "fp16"} & given.keys():
+        on = [key for key in ("bf16", "fp16") if _is_on(given.get(key))]
+        os.environ["ACCELERATE_MIXED_PRECISION"] = on[-1] if on else "no"
+
+
+def _place_parameters(recipe: Recipe, parameters: Settings, rewards: Sequence[str]) -> None:
+    """Sort the parameters by who takes them. Warn of those that nothing takes."""
+    script = recipe.script
+    models = getattr(script, "reward_models", None) or {}
+    of_rewards = reward_parameters(name for name in rewards if name not in models)
+    of_environment = environment_fields(script.environment)
+    for key, value in parameters.items():
+        if value is None:
+            continue
+        if key in of_rewards:
+            recipe.reward_params[key] = value
+        if key in of_environment:
+            recipe.environment_params[key] = value
+        elif key not in of_rewards:
+            recipe.warnings.append(
+                f"{key} is ignored, because none of reward_funcs {rewards} has this parameter"
+            )
+    if models:
+        recipe.reward_params["reward_models"] = models
+
+
+def _bound_engine(recipe: Recipe, given: Settings, before: Settings) -> None:
+    """Set ``vllm_max_model_length``: vLLM would make a KV cache for the model's whole context."""
+    uses_vllm = _is_on(given.get("use_vllm")) or before.get("use_vllm")
+    if not uses_vllm or recipe.training.vllm_max_model_length:
+        return
+    length = longest_sequence(recipe)
+    if length is not None:
+        recipe.training.vllm_max_model_length = recipe.settings["vllm_max_model_length"] = length
+    elif recipe.training.use_vllm and namespace_value(recipe, "distill_with") != "gold":
+        recipe.warnings.append(
+            "vllm_max_model_length: not set, and max_prompt_tokens does not limit the prompts, so "
+            "vLLM reserves memory for the model's whole context"
+        )

@@ -90,7 +90,7 @@ def correctness(
 ) -> tuple[Texts, Sequence[Verdict]]:
     """Return the final answer of each completion, and its verdict.
 
-    If a row has a ``scorer`` (JSON ``{"countdown": {"numbers": […], "target": n}}``), the checker of
+    If a row has a ``scorer`` (JSON ``{"countdown": {"numbers": …, "target": n}}``), the checker of
     that task decides instead of ``solution``. Slow answers of a batch may leave no time for another
     answer. Such an answer is wrong if another answer to the same reference answer was wrong, so
     that a slow answer never scores better than a wrong one. Otherwise it has no verdict.

@@ -24,7 +24,6 @@ from r1_recipes.common.files import digest, file_text, refuse_link, write_whole
 from r1_recipes.common.yaml_text import read_yaml
 from r1_recipes.recipe import Recipe
 from r1_recipes.recipe.types import Settings
-from r1_recipes.recipe.values import to_builtin
 from r1_recipes.rewards import REWARDS, reward_parameters
 from r1_recipes.runs import resume, sources
 
@@ -336,7 +335,11 @@ def _defaults(recipe: Recipe) -> Settings:
     fields = list(reward_parameters(REWARDS).values())
     for part in (recipe.script, recipe.training, recipe.model):
         fields += dataclasses.fields(part)
-    return {f.name: to_builtin(f.default) for f in fields if f.default is not dataclasses.MISSING}
+    return {
+        f.name: json.loads(json.dumps(f.default, default=str))
+        for f in fields
+        if f.default is not dataclasses.MISSING
+    }
 
 
 def is_finished(output_dir: Path) -> bool:

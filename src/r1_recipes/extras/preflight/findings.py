@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import TemplateError
 
-from r1_recipes.common.errors import BatchError, RecipeError, first_line
+from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.masking import masked_text
 
 if TYPE_CHECKING:
@@ -74,8 +74,6 @@ class Report:
                     f'not support system messages: system_prompt: "" with the instruction in the '
                     f"question, or another chat_template"
                 )
-            if isinstance(error, BatchError):
-                code = "fit.batch"
             self.add(ERROR, code, masked_text(message))
             if essential:
                 raise AbortChecks from error
