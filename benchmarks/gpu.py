@@ -1,24 +1,16 @@
 """GRPO on one GPU, measured: where a step's seconds go, tokens a second, peak memory, rewards, and
-accuracy on held-out rows.
+accuracy on held-out rows before and after.
 
-``python benchmarks/gpu.py --model DIR_OR_ID --train ROWS.jsonl --test ROWS.jsonl [--recipe FILE]
-[--steps N] [--short N] [--rows N] [--seconds N] [--output DIR] [-- --key value …]`` ``python
-benchmarks/gpu.py --tiny`` does all of it on a CPU in a minute, on a random model and invented sums;
-its figures mean nothing.
+Run:  python benchmarks/gpu.py [--recipe FILE] [--steps 120] [--rows 200] [--model DIR_OR_ID]
+          [--train ROWS.jsonl --test ROWS.jsonl] [--output DIR] [-- --key value ...]
+      python benchmarks/gpu.py --tiny     a random model on a CPU: does the script work?
 
-It first takes three steps that check the set-up: KL of the first step (0, because the model is its
-own reference), the difference between the log-probabilities of vLLM and of training, seconds and
-memory. Then it trains the recipe (``recipes/gsm8k_qwen05b.yaml``) once with Transformers' generation
-(``--short`` steps, for the time) and once with vLLM colocated (``--steps``), and judges the model
-before and after on ``--rows``; 0 leaves that part out. Where vLLM, or a GPU for it, is missing, Transformers
-trains all the steps, and the table says what was left out.
-
-A machine may only allow short commands. ``--seconds 540`` stops this command after that time; so
-does SIGTERM. Training then saves a checkpoint, and the exit status is 75. Call it again with the
-same words: it goes on from there, and what is done is not done again. Each table is printed, and
-added to DIR/results.md, as soon as it is there; runs, completions and log.txt stay in DIR (default:
-outputs/gpu_benchmark). Words after ``--`` override the recipe. Needs this package and what it
-depends on: ``make install``, and ``make install EXTRAS=vllm`` for vLLM.
+Three steps check the set-up first: the KL of the first one (0, because the model is its own
+reference), and how far vLLM's log-probabilities are from training's. Then the recipe is trained,
+with vLLM where that is installed, and the model is judged before and after; ``--rows 0`` leaves
+that out. Words after ``--`` override the recipe. Tables are printed and kept in DIR/results.md
+(default: outputs/gpu_benchmark), with runs, completions and log.txt. Ctrl-C saves a checkpoint, and
+the same command goes on from it.
 """
 
 from __future__ import annotations
@@ -27,442 +19,251 @@ import argparse
 import importlib.util
 import json
 import platform
+import shutil
+import signal
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-RECIPE = str(REPOSITORY / "recipes" / "gsm8k_qwen05b.yaml")
-# Steps that only show how fast Transformers generates, and steps at a run's start that load and
-# compile.
-SHORT, WARM_UP = 8, 2
-CHECKED = 3  # steps of the first check
-SAVE_STEPS = 8  # a killed command loses no more than these
-STOPPED = 75  # EX_TEMPFAIL: call again
-_TINY = {
+WARM_UP = 2  # steps at a run's start that load and compile
+TINY = {
     "max_completion_length": 8,
     "per_device_train_batch_size": 2,
     "gradient_accumulation_steps": 4,
     "system_prompt": "",
 }
-_ON_CPU = {"use_cpu": "true", "bf16": "false"}
-# Runs a module as `python -m` does and leaves the peak of the GPU's memory, which PyTorch counts
-# for its own process alone.
-_MEASURED = """
-import json, runpy, sys
-target, module, sys.argv = sys.argv[1], sys.argv[2], sys.argv[2:]
-runpy.run_module(module, run_name="__main__", alter_sys=True)
+# Runs a module as `python -m` does, and keeps the peak of the GPU's memory: PyTorch counts that of
+# its own process alone. A run that goes on may have had its peak before.
+MEASURED = """
+import json, pathlib, runpy, sys
+target, sys.argv = pathlib.Path(sys.argv[1]), sys.argv[2:]
+runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 import torch
-peak = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None
-open(target, "w").write(json.dumps(peak))
+if torch.cuda.is_available():
+    before = json.loads(target.read_text()) if target.exists() else 0
+    target.write_text(json.dumps(max(before, torch.cuda.max_memory_allocated())))
 """
+Metrics = list[dict[str, Any]]
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Measure and print the tables; see the module's first lines.
-
-    Raises:
-        SystemExit: 2 where something is missing that nothing can be measured without, 1 where a run
-            fails, 75 where it was stopped and can go on.
-    """
-    words = list(sys.argv[1:] if argv is None else argv)
+def main() -> None:
+    """Measure, and print each table as soon as it is there."""
+    words = sys.argv[1:]
     cut = words.index("--") if "--" in words else len(words)
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("--model", help="a checkpoint of Qwen2.5-0.5B-Instruct's class")
-    parser.add_argument("--train", help="GSM8K's training rows (JSONL: question, answer)")
-    parser.add_argument("--test", help="held-out rows in the same schema")
-    parser.add_argument("--recipe", default=RECIPE, help="a GRPO recipe on rows of GSM8K")
-    parser.add_argument(
-        "--short", type=int, default=SHORT, help="optimizer steps with Transformers' generation"
-    )
-    parser.add_argument(
-        "--steps", type=int, default=120, help="optimizer steps of the run that is judged"
-    )
-    parser.add_argument("--rows", type=int, default=200, help="held-out rows that are judged")
-    parser.add_argument(
-        "--seconds", type=float, help="stop after this time, and save; the next call goes on"
-    )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path("outputs/gpu_benchmark"),
-        help="where runs and figures are kept",
-    )
-    parser.add_argument(
-        "--tiny", action="store_true", help="a random model on a CPU: does the script work?"
-    )
-    options = parser.parse_args(words[:cut])
-    missing = [
-        name for name in ("torch", "trl", "r1_recipes") if importlib.util.find_spec(name) is None
-    ]
-    if missing:
-        parser.error(
-            f"{', '.join(missing)}: not installed; run make install in {REPOSITORY} and take "
-            f".venv/bin/python"
-        )
-    if not options.tiny and not (options.model and options.train and options.test):
-        parser.error("--model, --train and --test are needed, or --tiny")
-    from kept import hold_settings
-
-    if gone := [
-        name for name in (options.train, options.test) if name and not Path(name).is_file()
-    ]:
-        parser.error(f"{', '.join(gone)}: no such file")
-    output = options.output.resolve()
-    deadline = time.monotonic() + options.seconds if options.seconds else None
-    kept = {
-        key: str(value) for key, value in vars(options).items() if key not in ("output", "seconds")
-    }
-    hold_settings(parser, output, {**kept, "own": words[cut + 1 :]})
+    options = arguments().parse_args(words[:cut])
+    options.overrides = words[cut + 1 :]
+    options.output = options.output.resolve()
+    options.output.mkdir(parents=True, exist_ok=True)
     if options.tiny:
-        _make_tiny(output, options)
-    with (output / "results.md").open("w", encoding="utf-8") as kept:
-        # Hours of a GPU stand behind the first of them when the last fails.
-        for part in _measure(options, output, words[cut + 1 :], deadline):
+        make_tiny(options)
+    with (options.output / "results.md").open("w", encoding="utf-8") as kept:
+        for part in measure(options):
             for stream in (sys.stdout, kept):
                 stream.write(part + "\n\n")
                 stream.flush()
 
 
-def _make_tiny(output: Path, options: argparse.Namespace) -> None:
+def arguments() -> argparse.ArgumentParser:
+    """Return the parser of the words before ``--``."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0], allow_abbrev=False)
+    parser.add_argument("--recipe", default=str(REPOSITORY / "recipes/gsm8k_qwen05b.yaml"))
+    parser.add_argument("--model", help="a checkpoint instead of the recipe's")
+    parser.add_argument("--train", type=Path, help="rows instead of the recipe's (JSON lines)")
+    parser.add_argument("--test", type=Path, help="held-out rows in the same schema")
+    parser.add_argument("--steps", type=int, default=120, help="optimizer steps (120)")
+    parser.add_argument("--rows", type=int, default=200, help="held-out rows that are judged (200)")
+    parser.add_argument("--output", type=Path, default=Path("outputs/gpu_benchmark"))
+    parser.add_argument("--tiny", action="store_true", help="a random model on invented sums")
+    return parser
+
+
+def make_tiny(options: argparse.Namespace) -> None:
+    """Write a random model and a dozen sums."""
     from r1_recipes.models.smoke import build_tiny_model
 
     for name, second in (("train", (4, 6)), ("test", (5,))):
         sums = [(a, b) for a in (2, 3, 7, 9) for b in second]
-        rows = [
-            {"question": f"{a}+{b}?", "answer": f"{a}+{b}=<<{a}+{b}={a + b}>>{a + b}\n#### {a + b}"}
-            for a, b in sums
-        ]
-        path = output / f"{name}.jsonl"
+        rows = [{"question": f"{a}+{b}?", "answer": f"{a}+{b}\n#### {a + b}"} for a, b in sums]
+        path = options.output / f"{name}.jsonl"
         path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        setattr(options, name, str(path))
-    options.model, options.steps, options.rows = (
-        str(build_tiny_model(output / "model", {})),
-        WARM_UP + 1,
-        4,
-    )
+        setattr(options, name, path)
+    options.model = str(build_tiny_model(options.output / "model", {}))
+    options.steps, options.rows = WARM_UP + 1, 4
 
 
-def _measure(
-    options: argparse.Namespace, output: Path, overrides: list[str], deadline: float | None
-) -> Iterator[str]:
-    """The tables, each when it is measured."""
-    from kept import rows_folder
-
-    # In a process of its own: asking takes some of the GPU's memory until it ends.
-    asked = [
-        sys.executable,
-        "-c",
-        "import torch; print(torch.cuda.get_device_name() if torch.cuda.is_available() else '')",
-    ]
-    found = (
-        ""
-        if options.tiny
-        else subprocess.run(asked, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
-    )
-    gpu = found or None
-    skipped = []
+def measure(options: argparse.Namespace) -> Iterator[str]:
+    """Yield each table when it is measured."""
+    gpu = None if options.tiny else gpu_name()
+    vllm = gpu is not None and importlib.util.find_spec("vllm") is not None
+    yield "\n".join(head(options, gpu, vllm))
+    common: dict[str, Any] = rows_of(options) | (TINY if options.tiny else {})
     if gpu is None:
-        skipped.append("the GPU: none was used, so nothing here says how fast one is")
-    has_vllm = importlib.util.find_spec("vllm") is not None
-    if not (gpu and has_vllm):
-        skipped.append(
-            "generation with vLLM: " + ("no GPU was used" if has_vllm else "vLLM is not installed")
-        )
-    engines = (
-        [("Transformers", options.short), ("vLLM, colocated", options.steps)]
-        if gpu and has_vllm
-        else [("Transformers", options.steps)]
-    )
-    rows = rows_folder(options.train, options.test, output)
-    common: dict[str, Any] = {
-        "model_name_or_path": options.model,
-        "dataset_name": rows,
-        "dataset_config": "none",
-    }
-    common |= (_TINY if options.tiny else {}) | ({} if gpu else _ON_CPU)
-    revision = subprocess.run(
-        ["git", "-C", str(REPOSITORY), "rev-parse", "--short", "HEAD"],
-        capture_output=True,
-        text=True,
-    ).stdout.strip()
-    versions = ", ".join(
-        f"{name} {_version(name)}" for name in ("torch", "transformers", "trl", "vllm")
-    )
-    lines = [
-        f"{gpu or platform.processor() or platform.machine()}; {versions}; revision "
-        f"{revision or 'unknown'}; {time.strftime('%Y-%m-%d')}"
-    ]
-    lines += [
-        f"recipe {Path(options.recipe).stem}; model {options.model}; the first {WARM_UP} steps of each run are not timed"
-    ]
-    lines += [f"left out: {what}" for what in skipped]
+        common |= {"use_cpu": "true", "bf16": "false"}
+    run = {"report_to": "none", "save_strategy": "steps", "save_steps": 8, "save_total_limit": 1}
+    run |= common | {"use_vllm": str(vllm).lower()}
+    if options.model:
+        run["model_name_or_path"] = options.model
+    check = {"max_steps": 3, "learning_rate": 1e-6, "beta": 0.04}
+    yield checked(*train(options, "check", run | check))
+    history, peak = train(options, "run", run | {"max_steps": max(options.steps, WARM_UP + 1)})
+    engine = "vLLM" if vllm else "Transformers"
+    yield phases(history, options.output / "run", engine, peak)
+    yield curve(history)
+    if options.rows:
+        yield judged(options, common, "vllm" if vllm else "transformers")
+
+
+def gpu_name() -> str | None:
+    """Ask in a process of its own: asking takes some of the GPU's memory until that ends."""
+    code = "import torch; print(torch.cuda.get_device_name() if torch.cuda.is_available() else '')"
+    asked = [sys.executable, "-c", code]
+    found = subprocess.run(asked, check=True, stdout=subprocess.PIPE, text=True)
+    return found.stdout.strip() or None
+
+
+def head(options: argparse.Namespace, gpu: str | None, vllm: bool) -> Iterator[str]:
+    """Yield what was measured where, and what was left out."""
+
+    def installed(name: str) -> str:
+        try:
+            return f"{name} {version(name)}"
+        except PackageNotFoundError:
+            return f"{name} not installed"
+
+    git = ["git", "-C", str(REPOSITORY), "rev-parse", "--short", "HEAD"]
+    revision = subprocess.run(git, capture_output=True, text=True).stdout.strip() or "unknown"
+    versions = ", ".join(map(installed, ("torch", "transformers", "trl", "vllm")))
+    where = gpu or platform.processor() or platform.machine()
+    yield f"{where}; {versions}; revision {revision}; {time.strftime('%Y-%m-%d')}"
+    words = " ".join(options.overrides)
+    yield f"recipe {Path(options.recipe).stem}; model {options.model or 'of the recipe'}; {words}"
+    if gpu is None:
+        yield "left out: the GPU: none was used, so nothing here says how fast one is"
+    if not vllm:
+        yield "left out: generation with vLLM"
     if options.tiny:
-        lines.append("--tiny: a random model on invented sums; the figures mean nothing")
-    yield "\n".join(lines)
-
-    def train(folder: str, changes: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
-        return _train(options.recipe, output / folder, common | changes, overrides, deadline)
-
-    checked = {
-        "use_vllm": str(bool(gpu and has_vllm)).lower(),
-        "max_steps": CHECKED,
-        "learning_rate": 1e-6,
-        "beta": 0.04,
-    }
-    yield table(check(*train("check", checked)))
-    head = [
-        [
-            "generation by",
-            "steps timed",
-            "s a step",
-            "generation",
-            "rewards",
-            "training",
-            "tokens/s",
-            "peak memory, GB",
-        ],
-        ["---"] * 8,
-    ]
-    run, history = output, []
-    for name, steps in (engine for engine in engines if engine[1]):
-        run = output / name.split(",")[0].lower()
-        history, peak = train(
-            run.name,
-            {
-                "use_vllm": str(name.startswith("vLLM")).lower(),
-                "max_steps": max(steps, WARM_UP + 1),
-            },
-        )
-        yield table([*head, [name, *_phases(history[:SHORT], run), peak]])
-    if history:
-        yield table(curve(history))
-    if history and options.rows:
-        yield table(
-            _judge(options, output, run, common, overrides, deadline, vllm=bool(gpu and has_vllm))
-        )
+        yield "--tiny: a random model on invented sums; the figures mean nothing"
 
 
-def _train(
-    recipe: str, run: Path, changes: dict[str, Any], overrides: list[str], deadline: float | None
-) -> tuple[list[dict[str, Any]], str]:
-    """The metrics of each step, and the peak of the GPU's memory in GB, ``""`` where it is not
-    known. A finished run is not trained again, and one that was stopped goes on.
-    """
-    from r1_recipes.runs.run_dir import is_finished
+def rows_of(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the keys of a data set of two files, whose splits are ``train`` and ``test``."""
+    if not (options.train and options.test):
+        return {}
+    folder = options.output / "rows"
+    folder.mkdir(exist_ok=True)
+    for name, given in (("train", options.train), ("test", options.test)):
+        if not (folder / f"{name}.jsonl").exists():  # a run that goes on has its rows
+            shutil.copy(given, folder / f"{name}.jsonl")
+    return {"dataset_name": folder, "dataset_config": "none"}
 
-    changes = changes | {
-        "save_strategy": "steps",
-        "save_steps": SAVE_STEPS,
-        "save_total_limit": 1,
-        "output_dir": run,
-        "report_to": "none",
-    }
-    measured = run.with_suffix(".json")
-    if not is_finished(run):
-        words = [recipe, *as_words(changes), *overrides]
-        _run("r1_recipes.grpo", words, run.parent / "log.txt", measured, deadline)
-    try:
-        peak = json.loads(measured.read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # stopped between the run's end and this
-        peak = None
+
+def train(options: argparse.Namespace, name: str, changes: dict[str, Any]) -> tuple[Metrics, str]:
+    """Train, or go on, or find it done; return each step's metrics and the peak memory in GB."""
+    run, peak = options.output / name, options.output / f"{name}.json"
+    words = [options.recipe, *as_words({**changes, "output_dir": run}), *options.overrides]
+    call("r1_recipes.grpo", words, options.output / "log.txt", peak)
     lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     history = [entry for entry in map(json.loads, lines) if "loss" in entry]
-    return history, "" if peak is None else f"{peak / 1e9:.1f}"
+    return history, f"{json.loads(peak.read_text()) / 1e9:.1f}" if peak.exists() else ""
 
 
-def check(history: list[dict[str, Any]], peak: str) -> list[list[str]]:
-    """What has to be right before hours are spent: per step KL, which starts at 0, and how far
-    vLLM's log-probabilities are from training's.
-    """
-    keys = {
-        "kl": "KL from the start",
-        "sampling/sampling_logp_difference/mean": "|log p of vLLM - of training|, mean",
-        "sampling/sampling_logp_difference/max": "largest",
-        "grad_norm": "norm of the gradient",
-        "step_time": "s a step",
-        "time/generation": "generation",
-    }
-    keys = {key: name for key, name in keys.items() if key in history[0]}
-    rows = [["check, step", *keys.values(), "peak memory, GB"], ["---"] * (len(keys) + 2)]
-    for number, entry in enumerate(history, 1):
-        rows.append([str(number), *(f"{entry[key]:.4g}" for key in keys), peak])
-    return rows
-
-
-def _run(module: str, words: list[str], log: Path, peak: Path, deadline: float | None) -> None:
-    """A module in a process of its own, whose memory ends with it; ``peak`` gets that of the GPU's
-    in bytes, ``null`` without one. SIGTERM, and the deadline, are passed on to it.
-    """
-    from r1_recipes.common import processes
-
-    stopped = False
-
-    def stop(*_: Any) -> None:
-        nonlocal stopped
-        stopped = True
-        process.terminate()
-
-    command = [sys.executable, "-c", _MEASURED, str(peak), module, *words]
+def call(module: str, words: list[str], log: Path, peak: Path) -> None:
+    """Run a module in a process of its own, whose memory ends with it."""
+    command = [sys.executable, "-c", MEASURED, str(peak), module, *words]
     with log.open("a", encoding="utf-8") as sink:
-        process = processes.start_child(command, stdout=sink, stderr=sink)
-        with processes.handled_by(stop):
-            try:
-                process.wait(deadline and max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                stop()
-            code = process.wait()
-    if stopped:
-        sys.stderr.write(f"stopped during {module}. Call it again with the same words.\n")
-        sys.exit(STOPPED)
+        process = subprocess.Popen(command, stdout=sink, stderr=sink)
+        # Ctrl-C reaches both processes: this one waits for the other's checkpoint.
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        code = process.wait()
+        signal.signal(signal.SIGINT, before)
     if code:
         tail = log.read_text(encoding="utf-8", errors="replace")[-3000:]
         sys.exit(f"{tail}\nerror: {module} ended with status {code}")
 
 
 def as_words(changes: dict[str, Any]) -> list[str]:
-    words = []
-    for key, value in changes.items():
-        words += [
-            f"--{key}",
-            *(
-                map(str, value)
-                if isinstance(value, list)
-                else ["null" if value is None else str(value)]
-            ),
-        ]
-    return words
+    """Return settings as words of a command."""
+    return [word for key, value in changes.items() for word in (f"--{key}", str(value))]
 
 
-def _phases(history: list[dict[str, Any]], run: Path) -> list[str]:
-    """Of the first steps after the warm-up: how many, medians of seconds (TRL's step_time, without
-    the optimizer) and tokens a second.
-    """
+def checked(history: Metrics, peak: str) -> str:
+    """Return what has to be right before hours are spent, by step."""
+    keys = {
+        "kl": "KL from the start",
+        "sampling/sampling_logp_difference/mean": "log p of vLLM - of training, mean",
+        "sampling/sampling_logp_difference/max": "largest",
+        "grad_norm": "norm of the gradient",
+        "step_time": "s a step",
+    }
+    keys = {key: name for key, name in keys.items() if key in history[0]}
+    rows = [["check, step", *keys.values(), "peak memory, GB"]]
+    for number, entry in enumerate(history, 1):
+        rows.append([str(number), *(f"{entry[key]:.4g}" for key in keys), peak])
+    return table(rows)
+
+
+def phases(history: Metrics, run: Path, engine: str, peak: str) -> str:
+    """Return medians of a step's seconds after the warm-up, and tokens a second."""
     import yaml
 
-    timed = [
-        entry | {"rest": entry["step_time"] - entry["time/generation"] - entry["time/rewards"]}
-        for entry in history[WARM_UP:] or history
-    ]
-    middle = [
-        statistics.median(entry[key] for entry in timed)
-        for key in ("step_time", "time/generation", "time/rewards", "rest")
-    ]
     settings = yaml.safe_load((run / "recipe.yaml").read_text(encoding="utf-8"))
     completions = settings["per_device_train_batch_size"] * settings["gradient_accumulation_steps"]
+    timed = history[WARM_UP:]
+    middle = [
+        statistics.median(entry[key] for entry in timed)
+        for key in ("step_time", "time/generation", "time/rewards")
+    ]
+    training = statistics.median(
+        entry["step_time"] - entry["time/generation"] - entry["time/rewards"] for entry in timed
+    )
     speed = statistics.median(
         completions * entry["completions/mean_length"] / entry["time/generation"] for entry in timed
     )
-    return [str(len(timed)), *(f"{value:.2f}" for value in middle), f"{speed:,.0f}"]
+    names = ["generation by", "steps timed", "s a step", "generation", "rewards", "training"]
+    seconds = [f"{value:.2f}" for value in (*middle, training)]
+    row = [engine, str(len(timed)), *seconds, f"{speed:,.0f}", peak]
+    return table([[*names, "tokens/s", "peak memory, GB"], row])
 
 
-def curve(history: list[dict[str, Any]]) -> list[list[str]]:
-    """Means over up to six equal parts of the run."""
-    keys = {
-        "reward": "reward",
-        "rewards/accuracy/mean": "accuracy",
-        "rewards/format/mean": "format",
-        "completions/mean_length": "tokens",
-    }
-    keys = {
-        key: name for key, name in keys.items() if key in history[0]
-    }  # a recipe's own rewards have other names
+def curve(history: Metrics) -> str:
+    """Return means over up to six equal parts of the run."""
+    keys = {"reward": "reward", "completions/mean_length": "tokens"}
+    for key in history[0]:
+        if key.startswith("rewards/") and key.endswith("/mean"):
+            keys[key] = key.split("/")[1]
     size = -(-len(history) // 6)
-    rows = [["steps", *keys.values()], ["---"] * (len(keys) + 1)]
+    rows = [["steps", *keys.values()]]
     for begin in range(0, len(history), size):
         part = history[begin : begin + size]
-        rows.append(
-            [
-                f"{begin + 1} to {begin + len(part)}",
-                *(f"{statistics.mean(entry[key] for entry in part):.3f}" for key in keys),
-            ]
-        )
-    return rows
+        means = [f"{statistics.mean(entry[key] for entry in part):.3f}" for key in keys]
+        rows.append([f"{begin + 1} to {begin + len(part)}", *means])
+    return table(rows)
 
 
-def _judge(
-    options: argparse.Namespace,
-    output: Path,
-    run: Path,
-    common: dict[str, Any],
-    overrides: list[str],
-    deadline: float | None,
-    *,
-    vllm: bool,
-) -> list[list[str]]:
-    """Accuracy before and after on the same rows: greedy and one sampled answer each, strict and
-    lenient.
-    """
-    from kept import is_judged
+def judged(options: argparse.Namespace, common: dict[str, Any], backend: str) -> str:
+    """Return the table of ``evaluate`` for the model before and after."""
+    import yaml
 
-    folder = output / "judged"
-    changes = {key: value for key, value in common.items() if key != "model_name_or_path"}
-    changes |= {
-        "max_eval_samples": options.rows,
-        "dtype": "bfloat16",
-    }  # as training samples; the recipe's float32 is for its optimizer
-    models = [
-        "--model",
-        options.model,
-        "--model",
-        str(run),
-        "--num_samples",
-        "1",
-        "--output",
-        str(folder),
-    ]
-    models += ["--backend", "vllm" if vllm else "transformers"]
-    results = folder / "results.json"
-    if not is_judged(results, run):
-        _run(
-            "r1_recipes.evaluate",
-            [options.recipe, *models, *as_words(changes), *overrides],
-            output / "log.txt",
-            output / "judge.json",
-            deadline,
-        )
-    lines = [
-        [
-            "model",
-            "rows",
-            "greedy, strict",
-            "greedy, lenient",
-            "sampled, strict",
-            "sampled, lenient",
-        ],
-        ["---"] * 6,
-    ]
-    for name, scores in zip(
-        ("before", "after"), json.loads(results.read_text(encoding="utf-8")), strict=True
-    ):
-        columns = (
-            scores[key] for key in ("greedy", "greedy_lenient", "sampled", "sampled_lenient")
-        )
-        lines.append(
-            [
-                name,
-                str(len(scores["greedy"])),
-                *(f"{100 * statistics.mean(column):.1f} %" for column in columns),
-            ]
-        )
-    return lines
-
-
-def _version(name: str) -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "not installed"
+    run, folder = options.output / "run", options.output / "judged"
+    before = yaml.safe_load((run / "recipe.yaml").read_text(encoding="utf-8"))["model_name_or_path"]
+    # As training samples; the recipe's float32 is for its optimizer.
+    changes = common | {"max_eval_samples": options.rows, "dtype": "bfloat16", "backend": backend}
+    words = [options.recipe, "--model", before, "--model", str(run), "--num_samples", "1"]
+    words += ["--output", str(folder), *as_words(changes), *options.overrides]
+    call("r1_recipes.evaluate", words, options.output / "log.txt", options.output / "judged.json")
+    return (folder / "results.md").read_text(encoding="utf-8").strip()
 
 
 def table(rows: list[list[str]]) -> str:
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    """Return rows as Markdown."""
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])
 
 
 if __name__ == "__main__":

@@ -1,15 +1,16 @@
-"""What the recipe layer costs: the same training run by a bare TRL script and by a recipe, in turn,
-with the same seed.
+"""What the recipe layer costs: the same training run by a bare TRL script and by a recipe, in turn.
 
 Run:  python benchmarks/layer_overhead.py [--pairs 3] [--steps 12] [--model PATH]
+                                          [--lengths gsm8k]
 
-The bare script is :func:`bare` below, everything written out: data set, prompts, tokenizer,
-``GRPOConfig``, ``GRPOTrainer``. The recipe says the same in YAML and runs as users run it, with
-metrics file, log, report and checks. Both call the same reward functions; one of them only notes
-the time, so a step is measured from one call to the next, and the time to the first step from the
-start of the process to the first call. Losses, rewards and gradient norms have to be the same
-numbers. Without ``--model``: SmolLM2-135M-Instruct from the package registry
-(r1_recipes.models.weights).
+The bare script is :func:`bare` below, everything written out. The recipe says the same in YAML and
+runs as users run it. Both call the same reward functions; one of them notes the time, so a step is
+measured from one call to the next, and the time to the first step from the start of the process to
+the first call. What both log has to be the same numbers.
+
+``--lengths`` shows what ``trim_padding`` saves: micro-batches of 2, with completions that are cut,
+or filled up, to the lengths of worked GSM8K solutions, or of a log-normal distribution. Training is
+then timed apart from generation.
 """
 
 from __future__ import annotations
@@ -30,14 +31,15 @@ from typing import Any
 
 import yaml
 
-STAMPS = "R1_LAYER_STAMPS"
+STAMPS, LENGTHS = "R1_LAYER_STAMPS", "R1_LAYER_LENGTHS"
 REWARDS = ["accuracy", "format"]
 COMPARED = ("loss", "reward", "grad_norm", "entropy", "completions/mean_length")
+COMPLETIONS = 16
 CONFIG = {
     "reward_weights": [1.0, 0.2, 0.0],
     "num_generations": 8,
     "max_completion_length": 32,
-    "per_device_train_batch_size": 16,
+    "per_device_train_batch_size": COMPLETIONS,
     "learning_rate": 1e-4,
     "lr_scheduler_type": "constant",
     "temperature": 1.0,
@@ -53,59 +55,92 @@ CONFIG = {
     "disable_tqdm": True,
     "seed": 1,
 }
+# Quantiles of the 7,473 worked solutions of openai/gsm8k's train split, in tokens of SmolLM2.
+GSM8K = (
+    *(50, 57, 62, 67, 71, 75, 79, 82, 86, 89, 93, 96, 100, 103, 107, 111),
+    *(115, 120, 125, 129, 134, 139, 144, 151, 156, 164, 172, 182, 194, 210, 235, 276),
+)
+
+
+def lengths_of(name: str) -> list[int]:
+    """Return the lengths of a batch's completions in a seeded order."""
+    shares = [(index + 0.5) / COMPLETIONS for index in range(COMPLETIONS)]
+    if name == "gsm8k":
+        lengths = [GSM8K[int(share * len(GSM8K))] for share in shares]
+    else:
+        normal = statistics.NormalDist(math.log(60), 1)
+        lengths = [min(512, round(math.exp(normal.inv_cdf(share)))) for share in shares]
+    Random(1).shuffle(lengths)
+    return lengths
+
+
+def note(what: str) -> None:
+    """Write down when this process began something."""
+    with open(os.environ[STAMPS], "a", encoding="utf-8") as sink:
+        sink.write(f"{what} {time.time()}\n")
 
 
 def stamp(completions: list, **columns: Any) -> list[float]:
-    """A reward of 0.0 that notes when it was asked."""
-    with open(os.environ[STAMPS], "a", encoding="utf-8") as sink:
-        sink.write(f"{time.time()}\n")
+    """Return 0.0 for each completion, and note when it was asked."""
+    note("reward")
     return [0.0] * len(completions)
 
 
+def cut_completions() -> None:
+    """Make TRL's trainer cut or fill up completions to the lengths that were asked for."""
+    from trl import GRPOTrainer
+
+    generate = GRPOTrainer._generate
+    lengths = lengths_of(os.environ[LENGTHS])
+
+    def generate_cut(self: Any, prompts: list) -> tuple:
+        note("generation")
+        prompt_ids, completion_ids, *rest = generate(self, prompts)
+        pairs = zip(completion_ids, lengths, strict=True)
+        # What is filled up is trained on, not read.
+        cut = [(ids * (length // len(ids) + 1))[:length] for ids, length in pairs]
+        return prompt_ids, cut, *rest
+
+    GRPOTrainer._generate = generate_cut
+
+
+if LENGTHS in os.environ:  # a recipe's process imports this file for its reward
+    cut_completions()
+
+
 def bare(folder: Path) -> None:
-    """The training run without the layer; ``folder`` holds rows.jsonl and settings.json."""
+    """Train without the layer; ``folder`` holds rows.jsonl and settings.json."""
     from datasets import Dataset
     from transformers import AutoTokenizer
     from trl import GRPOConfig, GRPOTrainer
 
-    from r1_recipes.prompts import FORMATS
+    from r1_recipes.prompts import get_response_format
     from r1_recipes.rewards import get_reward_funcs
 
     settings = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
     model = settings.pop("model")
-    system = FORMATS["think_answer"].system_prompt
-    rows = [
-        json.loads(line)
-        for line in (folder / "rows.jsonl").read_text(encoding="utf-8").splitlines()
-    ]
-    dataset = Dataset.from_list(
-        [
-            {
-                "prompt": [
-                    {"role": "system", "content": system},
-                    {"role": "user", "content": row["question"]},
-                ],
-                "solution": row["answer"].rpartition("#### ")[2],
-            }
-            for row in rows
-        ]
-    )
-    config = GRPOConfig(
-        output_dir=str(folder / "bare"), model_init_kwargs={"dtype": "float32"}, **settings
-    )
+    system = {"role": "system", "content": get_response_format("think_answer").system_prompt}
+    rows = []
+    for line in (folder / "rows.jsonl").read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        prompt = [system, {"role": "user", "content": row["question"]}]
+        rows.append({"prompt": prompt, "solution": row["answer"].rpartition("#### ")[2]})
     trainer = GRPOTrainer(
         model=model,
-        args=config,
-        train_dataset=dataset,
+        args=GRPOConfig(
+            output_dir=str(folder / "bare"), model_init_kwargs={"dtype": "float32"}, **settings
+        ),
+        train_dataset=Dataset.from_list(rows),
         processing_class=AutoTokenizer.from_pretrained(model),
         reward_funcs=[*get_reward_funcs(REWARDS, "think_answer"), stamp],
     )
     trainer.train()
     trainer.save_model()
-    (folder / "history.json").write_text(json.dumps(trainer.state.log_history), encoding="utf-8")
+    lines = [json.dumps(entry) for entry in trainer.state.log_history]
+    (folder / "bare" / "metrics.jsonl").write_text("\n".join(lines), encoding="utf-8")
 
 
-def prepare(folder: Path, model: str, steps: int) -> None:
+def prepare(folder: Path, model: str, steps: int, lengths: str | None) -> None:
     """Write the rows, the bare script's settings and the recipe."""
     rng = Random(1)
     sums = [(rng.randint(2, 99), rng.randint(2, 99)) for _ in range(200)]
@@ -113,13 +148,17 @@ def prepare(folder: Path, model: str, steps: int) -> None:
         {"question": f"What is {a} + {b}?", "answer": f"{a} + {b} = {a + b}\n#### {a + b}"}
         for a, b in sums
     ]
-    (folder / "rows.jsonl").write_text(
-        "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
-    )
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (folder / "rows.jsonl").write_text(text, encoding="utf-8")
     settings = {**CONFIG, "max_steps": steps}
-    (folder / "settings.json").write_text(
-        json.dumps({**settings, "model": model}), encoding="utf-8"
-    )
+    if lengths:
+        settings |= {
+            "max_completion_length": max(lengths_of(lengths)),
+            "per_device_train_batch_size": 2,
+            "gradient_accumulation_steps": COMPLETIONS // 2,
+        }
+    text = json.dumps({**settings, "model": model})
+    (folder / "settings.json").write_text(text, encoding="utf-8")
     recipe = {
         "model_name_or_path": model,
         "dtype": "float32",
@@ -133,128 +172,89 @@ def prepare(folder: Path, model: str, steps: int) -> None:
     (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe, sort_keys=False), encoding="utf-8")
 
 
-def run_once(kind: str, model: str, steps: int) -> dict[str, Any]:
-    """One run in a process of its own: seconds of each step and to the first, and what
-    was logged.
-    """
+def run_once(kind: str, model: str, steps: int, lengths: str | None) -> dict[str, Any]:
+    """Train in a process of its own; return medians of seconds, and what was logged."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        prepare(folder, model, steps)
-        bare_command, recipe_command = (
-            [__file__, "--bare", name],
-            ["-m", "r1_recipes.grpo", str(folder / "recipe.yaml")],
-        )
-        stamps = folder / "stamps"
+        prepare(folder, model, steps, lengths)
+        command = {
+            "bare": [__file__, "--bare", name],
+            "recipe": ["-m", "r1_recipes.grpo", str(folder / "recipe.yaml")],
+        }[kind]
+        path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+        own = {STAMPS: str(folder / "stamps"), "PYTHONPATH": path}
+        if lengths:
+            own[LENGTHS] = lengths
         started = time.time()
         done = subprocess.run(
-            [sys.executable, *(bare_command if kind == "bare" else recipe_command)],
-            env={
-                **os.environ,
-                STAMPS: str(stamps),
-                "PYTHONPATH": str(Path(__file__).resolve().parent),
-            },
+            [sys.executable, *command],
+            env={**os.environ, **own},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
             check=False,
         )
         if done.returncode:
-            sys.exit(
-                f"{done.stderr[-3000:]}\nerror: the {kind} run ended with status {done.returncode}"
-            )
-        # The layer tries a reward of one's own once before it loads the model: that is no step.
-        times = [float(line) for line in stamps.read_text(encoding="utf-8").split()][-steps:]
-        if kind == "bare":
-            history = json.loads((folder / "history.json").read_text(encoding="utf-8"))
+            sys.exit(f"{done.stderr[-3000:]}\nerror: the {kind} run ended with {done.returncode}")
+        stamps = [line.split() for line in (folder / "stamps").read_text("utf-8").splitlines()]
+        metrics = (folder / kind / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    # The layer tries a reward of one's own once before it loads the model: that is no step.
+    rewards = [float(when) for what, when in stamps if what == "reward"][-steps:]
+    begun = [float(when) for what, when in stamps if what == "generation"]
+    history = [entry for entry in map(json.loads, metrics) if "loss" in entry]
+    found = {
+        "step": statistics.median(after - before for before, after in itertools.pairwise(rewards)),
+        "first step": rewards[0] - started,
+        "logged": [entry[key] for entry in history for key in COMPARED],
+    }
+    if begun:
+        pairs = zip(rewards, begun[1:], strict=False)
+        found["training"] = statistics.median(after - before for before, after in pairs)
+    return found
+
+
+def table(bare_runs: list[dict[str, Any]], recipe_runs: list[dict[str, Any]]) -> str:
+    """Return the seconds of each run, and how far the logged numbers differ."""
+    lines = ["| what | bare TRL, s | recipe, s | ratio or difference |", "|---|---|---|---|"]
+    for what in [key for key in bare_runs[0] if key != "logged"]:
+        plain, ours = ([run[what] for run in runs] for runs in (bare_runs, recipe_runs))
+        cells = [", ".join(f"{value:.2f}" for value in values) for values in (plain, ours)]
+        pairs = list(zip(plain, ours, strict=True))
+        if what == "first step":
+            cells.append(", ".join(f"{after - before:+.2f} s" for before, after in pairs))
         else:
-            history = [
-                json.loads(line)
-                for line in (folder / "recipe" / "metrics.jsonl")
-                .read_text(encoding="utf-8")
-                .splitlines()
-            ]
-    logged = [{key: entry.get(key) for key in COMPARED} for entry in history if "loss" in entry]
-    steps_taken = [after - before for before, after in itertools.pairwise(times)]
-    return {"step_seconds": steps_taken, "first_step_seconds": times[0] - started, "logged": logged}
-
-
-def run(model: str, pairs: int, steps: int) -> dict[str, Any]:
-    """Pairs of runs, one after the other, and what they say together."""
-    runs: dict[str, list[dict[str, Any]]] = {"bare": [], "recipe": []}
-    for pair in range(pairs):
-        for kind in list(runs)[:: -1 if pair % 2 else 1]:  # who goes first pays for a cold disk
-            runs[kind].append(run_once(kind, model, steps))
-    medians = {
-        # With one step, only the time to the first is known.
-        kind: [statistics.median(each["step_seconds"] or [math.nan]) for each in done]
-        for kind, done in runs.items()
-    }
-    first = {kind: [each["first_step_seconds"] for each in done] for kind, done in runs.items()}
-    return {
-        "model": Path(model).name,
-        "steps": steps,
-        "step_seconds": medians,
-        "step_ratios": [
-            recipe / plain for recipe, plain in zip(medians["recipe"], medians["bare"], strict=True)
-        ],
-        "first_step_seconds": first,
-        "first_step_differences": [
-            recipe - plain for recipe, plain in zip(first["recipe"], first["bare"], strict=True)
-        ],
-        "logged_equal": all(
-            each["logged"] == runs["bare"][0]["logged"] for done in runs.values() for each in done
-        ),
-        "logged": runs["bare"][0]["logged"],
-    }
-
-
-def table(found: dict[str, Any]) -> str:
-    """The measurements for a terminal."""
-    ratios, differences = found["step_ratios"], found["first_step_differences"]
-    return "\n".join(
-        [
-            f"layer overhead: {found['model']}, {found['steps']} steps, {len(ratios)} pairs "
-            f"of runs",
-            "step, s (bare):    "
-            + "  ".join(f"{value:.3f}" for value in found["step_seconds"]["bare"]),
-            "step, s (recipe):  "
-            + "  ".join(f"{value:.3f}" for value in found["step_seconds"]["recipe"]),
-            f"ratio of step time: median {statistics.median(ratios):.4f}  "
-            f"({'  '.join(f'{ratio:.4f}' for ratio in ratios)})",
-            f"time to first step: median {statistics.median(differences):+.2f} s  "
-            f"({'  '.join(f'{value:+.2f}' for value in differences)}), "
-            f"bare {statistics.median(found['first_step_seconds']['bare']):.2f} s",
-            f"loss, reward, gradient norm, entropy and length of every step: "
-            f"{'equal' if found['logged_equal'] else 'DIFFERENT'}",
-        ]
+            cells.append(", ".join(f"{after / before:.3f}" for before, after in pairs))
+        lines.append(f"| {what} | " + " | ".join(cells) + " |")
+    logged = bare_runs[0]["logged"]
+    gap = max(
+        abs(value - expected) / max(abs(expected), 1e-6)
+        for run in [*bare_runs, *recipe_runs]
+        for value, expected in zip(run["logged"], logged, strict=True)
     )
-
-
-def default_model() -> str:
-    # In a process of its own: a child's peak of memory begins with its parent's.
-    code = "from r1_recipes.extras.demo.weights import smollm2_checkpoint as made; print(made())"
-    return subprocess.run(
-        [sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True
-    ).stdout.splitlines()[-1]
+    lines.append(f"\n{', '.join(COMPARED)} of every step: largest relative difference {gap:.1e}")
+    return "\n".join(lines)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--pairs", type=int, default=3, help="pairs of runs (default 3)")
-    parser.add_argument("--steps", type=int, default=12, help="optimizer steps a run (default 12)")
-    parser.add_argument(
-        "--model",
-        help="checkpoint folder or hub name (default: SmolLM2-135M-Instruct from the package "
-        "registry)",
-    )
+    """Run the pairs and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--pairs", type=int, default=3, help="pairs of runs (3)")
+    parser.add_argument("--steps", type=int, default=12, help="optimizer steps a run (12)")
+    parser.add_argument("--model", help="checkpoint (SmolLM2-135M-Instruct of the registry)")
+    parser.add_argument("--lengths", choices=["gsm8k", "log-normal"], help="of completions")
     parser.add_argument("--bare", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.bare:
-        bare(options.bare)
-    else:
-        sys.stdout.write(
-            table(run(options.model or default_model(), options.pairs, options.steps)) + "\n"
-        )
+        return bare(options.bare)
+    if not options.model:
+        from r1_recipes.extras.demo.weights import smollm2_checkpoint
+
+        options.model = str(smollm2_checkpoint())
+    runs: dict[str, list[dict[str, Any]]] = {"bare": [], "recipe": []}
+    for pair in range(options.pairs):
+        for kind in list(runs)[:: -1 if pair % 2 else 1]:  # who goes first pays for a cold disk
+            runs[kind].append(run_once(kind, options.model, options.steps, options.lengths))
+    sys.stdout.write(table(runs["bare"], runs["recipe"]) + "\n")
 
 
 if __name__ == "__main__":

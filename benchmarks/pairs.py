@@ -14,21 +14,18 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from r1_recipes import verification
 from r1_recipes.prompts import get_response_format
 from r1_recipes.rewards import get_reward_funcs
-from r1_recipes.rewards.accuracy import parsed_answer
 
-Row = dict[str, Any]
+Rows = list[dict[str, Any]]
 BATCH = 64
 
 
 def boxed(answer: str) -> str:
-    """An answer as a completion of the format ``boxed``."""
+    """Return an answer as a completion of the format ``boxed``."""
     answer = answer.strip()
     if "\\boxed" in answer:
         return answer
@@ -37,128 +34,88 @@ def boxed(answer: str) -> str:
     return f"The answer is $\\boxed{{{answer}}}$."
 
 
-def read(path: Path) -> list[Row]:
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    kept = [row for row in rows if not row.get("prose") and row.get("kind") != "letter"]
-    for row in kept:
-        row.setdefault("completion", None)
-        if row["completion"] is None:
-            row["completion"], row["format"] = boxed(row["answer"]), "boxed"
+def read(path: Path) -> Rows:
+    """Return a file's rows, each with a completion, its format, and its answer in a box."""
+    kept = []
+    for row in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
+        if row.get("prose") or row.get("kind") == "letter":
+            continue
+        if row.get("completion") is None:
+            row |= {"completion": boxed(row["answer"]), "format": "boxed"}
+        parsed = get_response_format(row["format"]).parse(row["completion"])
+        row["boxed"] = row["completion"]
+        if row["format"] != "boxed":
+            row["boxed"] = boxed(parsed.answer or "")
+        kept.append(row)
     return kept
 
 
-def ours(rows: list[Row]) -> list[bool]:
+def ours(rows: Rows) -> list[bool]:
+    """Judge by the reward ``accuracy``."""
     found: dict[int, bool] = {}
     for name in {row["format"] for row in rows}:
         (accuracy,) = get_reward_funcs(["accuracy"], name)
-        own = [index for index, row in enumerate(rows) if row["format"] == name]
+        own = [(index, row) for index, row in enumerate(rows) if row["format"] == name]
         for start in range(0, len(own), BATCH):
-            part = own[start : start + BATCH]
-            rewards = accuracy(
-                prompts=[
-                    [{"role": "user", "content": rows[index].get("question") or "?"}]
-                    for index in part
-                ],
-                completions=[
-                    [{"role": "assistant", "content": rows[index]["completion"]}] for index in part
-                ],
-                solution=[rows[index]["gold"] for index in part],
-            )
-            found |= {index: reward == 1.0 for index, reward in zip(part, rewards, strict=True)}
-    verification.close()
+            places, part = zip(*own[start : start + BATCH], strict=True)
+            asked = [[{"role": "user", "content": row.get("question") or "?"}] for row in part]
+            said = [[{"role": "assistant", "content": row["completion"]}] for row in part]
+            golds = [row["gold"] for row in part]
+            rewards = accuracy(prompts=asked, completions=said, solution=golds)
+            found |= {place: value == 1.0 for place, value in zip(places, rewards, strict=True)}
     return [found[index] for index in range(len(rows))]
 
 
-def in_a_box(row: Row) -> str:
-    """The answer of a completion in a box, for those that read no tags."""
-    if row["format"] == "boxed":
-        return str(row["completion"])
-    return boxed(parsed_answer(get_response_format(row["format"]), row["completion"]) or "")
-
-
-def trl(rows: list[Row]) -> list[bool]:
+def trl(rows: Rows) -> list[bool]:
+    """Judge by TRL's ``accuracy_reward``."""
     from trl.rewards import accuracy_reward
 
-    completions = [[{"role": "assistant", "content": in_a_box(row)}] for row in rows]
-    return [
-        reward == 1.0
-        for reward in accuracy_reward(completions, [f"${row['gold'].strip('$')}$" for row in rows])
-    ]
+    completions = [[{"role": "assistant", "content": row["boxed"]}] for row in rows]
+    golds = [f"${row['gold'].strip('$')}$" for row in rows]
+    return [reward == 1.0 for reward in accuracy_reward(completions, golds)]
 
 
-def math_verify(rows: list[Row]) -> list[bool]:
+def math_verify(rows: Rows) -> list[bool]:
+    """Judge by math-verify alone."""
     from math_verify import parse, verify
 
-    return [
-        bool(verify(parse(f"${row['gold'].strip('$')}$"), parse(in_a_box(row)))) for row in rows
-    ]
+    return [bool(verify(parse(f"${row['gold'].strip('$')}$"), parse(row["boxed"]))) for row in rows]
 
 
-JUDGES: dict[str, Callable[[list[Row]], list[bool]]] = {
-    "r1-recipes": ours,
-    "TRL": trl,
-    "math-verify": math_verify,
-}
+JUDGES = {"r1-recipes": ours, "TRL": trl, "math-verify": math_verify}
 
 
-def table(paths: list[Path], judges: list[str], failures: Path | None) -> Iterator[str]:
-    yield (
-        "| set | right | wrong | "
-        + " | ".join(f"{judge}: right ones that score, wrong ones that do not" for judge in judges)
-        + " |"
-    )
-    yield "|" + "---|" * (len(judges) + 3)
-    for path in paths:
-        rows = read(path)
-        expected = [bool(row["expected"]) for row in rows]
-        cells = []
-        for judge in judges:
-            verdicts = JUDGES[judge](rows)
-            wrong = [
-                row
-                for row, right, verdict in zip(rows, expected, verdicts, strict=True)
-                if right != verdict
-            ]
-            right_ones = sum(
-                verdict for right, verdict in zip(expected, verdicts, strict=True) if right
-            )
-            wrong_ones = sum(
-                not verdict for right, verdict in zip(expected, verdicts, strict=True) if not right
-            )
-            cells.append(
-                f"{right_ones} ({right_ones / max(1, sum(expected)):.3f}), {wrong_ones} "
-                f"({wrong_ones / max(1, expected.count(False)):.3f})"
-            )
-            if failures:
-                text = "\n".join(json.dumps(row, ensure_ascii=False) for row in wrong)
-                (failures / f"{path.stem}-{judge}.jsonl").write_text(text + "\n", encoding="utf-8")
-        yield (
-            f"| {path.stem} | {sum(expected)} | {expected.count(False)} | "
-            + " | ".join(cells)
-            + " |"
-        )
+def line(path: Path, judges: list[str], failures: Path | None) -> str:
+    """Judge a file; return its row of the table, and write down what each judge gets wrong."""
+    rows = read(path)
+    right = sum(bool(row["expected"]) for row in rows)
+    cells = [path.stem, str(right), str(len(rows) - right)]
+    for judge in judges:
+        pairs = list(zip(rows, JUDGES[judge](rows), strict=True))
+        scored = sum(verdict for row, verdict in pairs if row["expected"])
+        refused = sum(not verdict for row, verdict in pairs if not row["expected"])
+        shares = scored / max(1, right), refused / max(1, len(rows) - right)
+        cells.append(f"{scored} ({shares[0]:.3f}), {refused} ({shares[1]:.3f})")
+        if failures:
+            failures.mkdir(parents=True, exist_ok=True)
+            wrong = [row for row, verdict in pairs if verdict != bool(row["expected"])]
+            text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in wrong)
+            (failures / f"{path.stem}-{judge}.jsonl").write_text(text, encoding="utf-8")
+    return f"| {' | '.join(cells)} |\n"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    """Print a table with a row for each file."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
     parser.add_argument("--judges", nargs="+", choices=list(JUDGES), default=list(JUDGES))
-    parser.add_argument(
-        "--failures",
-        type=Path,
-        metavar="DIR",
-        help="write what each judge gets wrong into this folder",
-    )
+    parser.add_argument("--failures", type=Path, metavar="DIR", help="what each judge gets wrong")
     args = parser.parse_args()
+    sys.stdout.write("Right answers that score, and wrong ones that do not, by judge.\n\n")
+    sys.stdout.write(f"| set | right | wrong | {' | '.join(args.judges)} |\n")
+    sys.stdout.write(f"|{'---|' * (len(args.judges) + 3)}\n")
     for path in args.files:
-        if not path.is_file():
-            sys.exit(f"{path}: no such file. Fix: give JSON lines with gold, answer and expected")
-    if args.failures:
-        args.failures.mkdir(parents=True, exist_ok=True)
-    for line in table(args.files, args.judges, args.failures):
-        sys.stdout.write(line + "\n")
+        sys.stdout.write(line(path, args.judges, args.failures))
         sys.stdout.flush()
 
 

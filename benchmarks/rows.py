@@ -1,84 +1,53 @@
 r"""Rows to judge, drawn from a seed: problems in groups of eight completions, as GRPO samples them.
-Nothing here is anyone's data.
 
-``gsm8k``: golds are numbers. ``math``: half of the golds are numbers or fractions, the others are
-LaTeX: roots, intervals and unions, tuples, sets, matrices, equations, inequalities, polynomials,
-quantities with units. ``adversarial``: math rows, an eighth of which (one a group of eight) never
-end in math-verify. ``hostile``: the texts that take other judges seconds each.
+``gsm8k``: golds are numbers. ``math``: half of the golds are numbers or fractions, the others LaTeX
+of 13 kinds. ``adversarial``: math rows, an eighth of which never end in math-verify. ``hostile``:
+texts that take other judges seconds each.
 
-Of a group, between none and all completions are right; of the right ones some spell the answer as
-the gold does and some otherwise, and of the wrong ones some agree with each other. All put the
-answer in ``\boxed{}`` after reasoning of a few hundred characters.
+Of a group, between none and all completions are right. Some right ones spell the answer as the gold
+does and some otherwise; some wrong ones agree with each other. All put the answer in ``\boxed{}``
+after reasoning of a few hundred characters.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from random import Random
+from typing import NamedTuple
 
-GROUP = 8
+# An answer is one of a list, or drawn.
+Answers = list[str] | Callable[[Random], str]
+# The gold, right answers that spell it otherwise, and wrong answers.
+Problem = tuple[str, Answers, Answers]
 
 
-@dataclass(frozen=True)
-class Row:
-    """One completion and what it is judged by.
-
-    Attributes:
-        completion: the text of the whole response, in the response format ``boxed``.
-        gold: the reference answer.
-        answer: what the box holds.
-        right: whether the row was drawn as a right one; ``None`` where nothing is promised.
-    """
+class Row(NamedTuple):
+    """One completion and what it is judged by."""
 
     completion: str
     gold: str
-    answer: str
-    right: bool | None
+    answer: str  # what the box holds
+    right: bool
 
 
-@dataclass(frozen=True)
-class _Problem:
-    gold: str
-    right: Callable[[Random], str]
-    wrong: Callable[[Random], str]
-
-
-def rows(mix: str, seed: int, *, group: int = GROUP) -> Iterator[Row]:
-    """An endless stream of rows of one mix, group by group.
-
-    Args:
-        mix: ``gsm8k``, ``math``, ``adversarial`` or ``hostile``.
-        seed: the same seed draws the same rows.
-        group: completions a problem; 1 leaves no answer to share.
-    """
+def rows(mix: str, seed: int, *, group: int = 8) -> Iterator[Row]:
+    """Yield rows of one mix without end, group by group; the same seed draws the same rows."""
     rng = Random(seed)
     if mix == "hostile":
         while True:
-            gold = _MATH[rng.randrange(len(_MATH))](rng).gold
-            for text in hostile_texts(rng):
-                yield Row(text, gold, text, False)
-    draw = {"gsm8k": _gsm8k, "math": _math, "adversarial": _math}[mix]
+            gold = _MATH[rng.randrange(len(_MATH))](rng)[0]
+            yield from (Row(text, gold, text, False) for text in hostile_texts(rng))
     while True:
-        problem = draw(rng)
-        group_rows = _group(problem, rng, group)
-        if mix == "adversarial":
-            answer = hanging(rng)
-            group_rows[rng.randrange(group)] = Row(
-                _completion(answer, rng), problem.gold, answer, False
-            )
-        yield from group_rows
-
-
-def hanging(rng: Random) -> str:
-    """An answer whose value has hundreds of millions of digits; every one is another, so that none
-    is remembered.
-    """
-    return f"9^{{9999*9999+{rng.randrange(10**9)}}}"
+        problem = _gsm8k(rng) if mix == "gsm8k" else _math(rng)
+        drawn = _group(problem, rng, group)
+        if mix == "adversarial":  # hundreds of millions of digits, of another number each time
+            answer = f"9^{{9999*9999+{rng.randrange(10**9)}}}"
+            drawn[rng.randrange(group)] = Row(_completion(answer, rng), problem[0], answer, False)
+        yield from drawn
 
 
 def hostile_texts(rng: Random) -> list[str]:
-    """Whole completions that take other judges seconds each, or their stack."""
+    """Return whole completions that take other judges seconds each, or their stack."""
     salt = str(rng.randrange(10**6))
     return [
         r"\boxed{" + "(" * 50_000 + salt + "}",
@@ -92,19 +61,22 @@ def hostile_texts(rng: Random) -> list[str]:
     ]
 
 
-def _group(problem: _Problem, rng: Random, size: int) -> list[Row]:
+def _draw(answers: Answers, rng: Random) -> str:
+    return rng.choice(answers) if isinstance(answers, list) else answers(rng)
+
+
+def _group(problem: Problem, rng: Random, size: int) -> list[Row]:
+    gold, rights, wrongs = problem
     right = rng.randint(0, size)
-    shared = problem.wrong(rng)
+    shared = _draw(wrongs, rng)
     answers = []
     for index in range(size):
         if index < right:
-            answers.append((problem.gold if rng.random() < 0.6 else problem.right(rng), True))
+            answers.append((gold if rng.random() < 0.6 else _draw(rights, rng), True))
         else:
-            answers.append((shared if rng.random() < 0.4 else problem.wrong(rng), False))
+            answers.append((shared if rng.random() < 0.4 else _draw(wrongs, rng), False))
     rng.shuffle(answers)
-    return [
-        Row(_completion(answer, rng), problem.gold, answer, verdict) for answer, verdict in answers
-    ]
+    return [Row(_completion(answer, rng), gold, answer, verdict) for answer, verdict in answers]
 
 
 _STEPS = (
@@ -118,231 +90,138 @@ _STEPS = (
 
 
 def _completion(answer: str, rng: Random) -> str:
-    reasoning = []
+    reasoning = ""
     for _ in range(rng.randint(3, 7)):
         n, m = rng.randint(2, 60), rng.randint(2, 60)
-        reasoning.append(rng.choice(_STEPS).format(n=n, m=m, p=n * m))
-    return "".join(reasoning).strip() + f"\nThe answer is $\\boxed{{{answer}}}$."
+        reasoning += rng.choice(_STEPS).format(n=n, m=m, p=n * m)
+    return reasoning.strip() + f"\nThe answer is $\\boxed{{{answer}}}$."
 
 
-def _gsm8k(rng: Random) -> _Problem:
-    value = rng.choice((rng.randint(1, 100), rng.randint(100, 2000), rng.randint(2000, 200_000)))
-    gold = f"{value:,}" if value >= 1000 and rng.random() < 0.5 else str(value)
-
-    def right(rng: Random) -> str:
-        return rng.choice(
-            (
-                str(value),
-                f"{value:,}",
-                f"{value}.00",
-                f"\\${value}",
-                f"{value}",
-                f"{value} \\text{{ dollars}}",
-            )
-        )
-
-    def wrong(rng: Random) -> str:
-        return str(value + rng.choice((-10, -2, -1, 1, 2, 5, 10, 100, value)))
-
-    return _Problem(gold, right, wrong)
+def _gsm8k(rng: Random) -> Problem:
+    n = rng.choice((rng.randint(1, 100), rng.randint(100, 2000), rng.randint(2000, 200_000)))
+    gold = f"{n:,}" if n >= 1000 and rng.random() < 0.5 else str(n)
+    rights = [f"{n}", f"{n:,}", f"{n}.00", rf"\${n}", f"{n}", rf"{n} \text{{ dollars}}"]
+    return gold, rights, [str(n + off) for off in (-10, -2, -1, 1, 2, 5, 10, 100, n)]
 
 
-def _math(rng: Random) -> _Problem:
+def _math(rng: Random) -> Problem:
     if rng.random() < 0.5:
         return rng.choice((_integer, _integer, _fraction))(rng)
     return rng.choice(_MATH)(rng)
 
 
-def _constant(gold: str, rights: list[str], wrongs: list[str]) -> _Problem:
-    return _Problem(gold, lambda rng: rng.choice(rights), lambda rng: rng.choice(wrongs))
-
-
-def _integer(rng: Random) -> _Problem:
+def _integer(rng: Random) -> Problem:
     n = rng.randint(-200, 2000)
-    return _Problem(
-        str(n),
-        lambda rng: rng.choice((str(n), f"x={n}", f"{n}.0")),
-        lambda rng: str(n + rng.randint(1, 30)),
-    )
+    return f"{n}", [f"{n}", f"x={n}", f"{n}.0"], [str(n + off) for off in range(1, 31)]
 
 
-def _fraction(rng: Random) -> _Problem:
+def _fraction(rng: Random) -> Problem:
     b = rng.randint(2, 40)
-    a = (
-        rng.randint(1, 90) * 2 * b + 2 * rng.randint(0, b - 1) + 1
-        if rng.random() < 0.3
-        else rng.randint(1, 200)
-    )
-    spellings = [
-        rf"\frac{{{a}}}{{{b}}}",
-        f"{a}/{b}",
-        rf"\dfrac{{{a}}}{{{b}}}",
-        rf"\frac{{{2 * a}}}{{{2 * b}}}",
-    ]
-    return _Problem(
-        spellings[0],
-        lambda rng: rng.choice(spellings),
-        lambda rng: rng.choice(
-            (
-                rf"\frac{{{a + rng.randint(1, 9)}}}{{{b}}}",
-                rf"\frac{{{b}}}{{{a}}}" if a != b else "2",
-                str(a),
-            )
-        ),
-    )
+    mixed = rng.random() < 0.3
+    a = rng.randint(1, 90) * 2 * b + 2 * rng.randint(0, b - 1) + 1 if mixed else rng.randint(1, 200)
+
+    def wrong(rng: Random) -> str:
+        near = rf"\frac{{{a + rng.randint(1, 9)}}}{{{b}}}"
+        return rng.choice((near, rf"\frac{{{b}}}{{{a}}}" if a != b else "2", str(a)))
+
+    gold = rf"\frac{{{a}}}{{{b}}}"
+    return gold, [gold, f"{a}/{b}", rf"\d{gold[1:]}", rf"\frac{{{2 * a}}}{{{2 * b}}}"], wrong
 
 
-def _root(rng: Random) -> _Problem:
+def _root(rng: Random) -> Problem:
     a, b = rng.randint(2, 40), rng.choice((2, 3, 5, 6, 7, 10, 11, 13))
-    return _constant(
-        rf"{a}\sqrt{{{b}}}",
-        [rf"{a} \sqrt{{{b}}}", rf"\sqrt{{{a * a * b}}}", rf"{a}\cdot\sqrt{{{b}}}"],
-        [rf"{a + 1}\sqrt{{{b}}}", rf"\sqrt{{{a * b}}}", rf"{a}\sqrt{{{b + 1}}}", str(a * b)],
-    )
+    rights = [rf"{a} \sqrt{{{b}}}", rf"\sqrt{{{a * a * b}}}", rf"{a}\cdot\sqrt{{{b}}}"]
+    wrongs = [rf"{a + 1}\sqrt{{{b}}}", rf"\sqrt{{{a * b}}}", rf"{a}\sqrt{{{b + 1}}}", str(a * b)]
+    return rf"{a}\sqrt{{{b}}}", rights, wrongs
 
 
-def _interval(rng: Random) -> _Problem:
-    a = rng.randint(-30, 30)
-    b = a + rng.randint(1, 30)
+def _ends(rng: Random, least: int) -> tuple[int, int]:
+    a = rng.randint(-least, least)
+    return a, a + rng.randint(1, 30)
+
+
+def _interval(rng: Random) -> Problem:
+    a, b = _ends(rng, 30)
     left, right = rng.choice(("[]", "()", "[)", "(]"))
     other = {"[": "(", "(": "["}[left]
-    return _constant(
-        f"{left}{a},{b}{right}",
-        [
-            f"{left}{a}, {b}{right}",
-            rf"\left{left}{a},{b}\right{right}",
-            rf"x \in {left}{a},{b}{right}",
-        ],
-        [
-            f"{other}{a},{b}{right}",
-            f"{left}{a},{b + 1}{right}",
-            f"{left}{a - 1},{b}{right}",
-            str(a),
-        ],
-    )
+    inner = rf"\left{left}{a},{b}\right{right}"
+    rights = [f"{left}{a}, {b}{right}", inner, rf"x \in {left}{a},{b}{right}"]
+    wrongs = [f"{other}{a},{b}{right}", f"{left}{a},{b + 1}{right}", f"{left}{a - 1},{b}{right}"]
+    return f"{left}{a},{b}{right}", rights, [*wrongs, str(a)]
 
 
-def _union(rng: Random) -> _Problem:
-    a = rng.randint(-30, 30)
-    b = a + rng.randint(1, 30)
-    return _constant(
-        rf"(-\infty,{a})\cup({b},\infty)",
-        [rf"(-\infty, {a}) \cup ({b}, \infty)", rf"({b},\infty)\cup(-\infty,{a})"],
-        [
-            rf"(-\infty,{a}]\cup[{b},\infty)",
-            rf"(-\infty,{a})",
-            rf"({a},{b})",
-            rf"(-\infty,{a})\cup({b + 1},\infty)",
-        ],
-    )
+def _union(rng: Random) -> Problem:
+    a, b = _ends(rng, 30)
+    low, high = rf"(-\infty,{a})", rf"({b},\infty)"
+    rights = [rf"(-\infty, {a}) \cup ({b}, \infty)", rf"{high}\cup{low}"]
+    closed = rf"(-\infty,{a}]\cup[{b},\infty)"
+    return rf"{low}\cup{high}", rights, [closed, low, f"({a},{b})", rf"{low}\cup({b + 1},\infty)"]
 
 
-def _tuple(rng: Random) -> _Problem:
+def _tuple(rng: Random) -> Problem:
     a, b, c = (rng.randint(-20, 20) for _ in range(3))
-    return _constant(
-        f"({a},{b},{c})",
-        [f"({a}, {b}, {c})", rf"\left({a},{b},{c}\right)"],
-        [f"({a},{b},{c + 1})", f"({a + 1},{b},{c})", f"({a},{b})"],
-    )
+    wrongs = [f"({a},{b},{c + 1})", f"({a + 1},{b},{c})", f"({a},{b})"]
+    return f"({a},{b},{c})", [f"({a}, {b}, {c})", rf"\left({a},{b},{c}\right)"], wrongs
 
 
-def _set(rng: Random) -> _Problem:
+def _set(rng: Random) -> Problem:
     a, b, c = sorted(rng.sample(range(-40, 40), 3))
-    return _constant(
-        rf"\{{{a},{b},{c}\}}",
-        [rf"\{{{a}, {b}, {c}\}}", rf"\{{{c}, {a}, {b}\}}", f"{a}, {b}, {c}"],
-        [rf"\{{{a},{b}\}}", rf"\{{{a},{b},{c + 1}\}}", str(b)],
-    )
+    rights = [rf"\{{{a}, {b}, {c}\}}", rf"\{{{c}, {a}, {b}\}}", f"{a}, {b}, {c}"]
+    return rf"\{{{a},{b},{c}\}}", rights, [rf"\{{{a},{b}\}}", rf"\{{{a},{b},{c + 1}\}}", str(b)]
 
 
-def _roots(rng: Random) -> _Problem:
+def _roots(rng: Random) -> Problem:
     a = rng.randint(-40, 40)
     b = a + rng.randint(1, 20)
-    return _constant(
-        f"{a}, {b}",
-        [f"{a},{b}", f"{b}, {a}", f"x={a}, x={b}"],
-        [f"{a}, {b + 1}", str(a), f"{a}, {b}, {b + 2}"],
-    )
+    wrongs = [f"{a}, {b + 1}", str(a), f"{a}, {b}, {b + 2}"]
+    return f"{a}, {b}", [f"{a},{b}", f"{b}, {a}", f"x={a}, x={b}"], wrongs
 
 
-def _matrix(rng: Random) -> _Problem:
+def _matrix(rng: Random) -> Problem:
     a, b, c, d = (rng.randint(-9, 9) for _ in range(4))
     begin, end = r"\begin{pmatrix}", r"\end{pmatrix}"
-    return _constant(
-        rf"{begin}{a}&{b}\\{c}&{d}{end}",
-        [rf"{begin} {a} & {b} \\ {c} & {d} {end}"],
-        [
-            rf"{begin}{a}&{c + 1}\\{b}&{d}{end}",
-            rf"{begin}{a}&{b}\\{c}&{d + 1}{end}",
-            rf"{begin}{a + 1}\\{d}{end}",
-        ],
-    )
+    bodies = rf"{a}&{c + 1}\\{b}&{d}", rf"{a}&{b}\\{c}&{d + 1}", rf"{a + 1}\\{d}"
+    right = rf"{begin} {a} & {b} \\ {c} & {d} {end}"
+    return rf"{begin}{a}&{b}\\{c}&{d}{end}", [right], [begin + body + end for body in bodies]
 
 
-def _equation(rng: Random) -> _Problem:
+def _equation(rng: Random) -> Problem:
     a, b = rng.randint(2, 30), rng.randint(1, 40)
-    return _constant(
-        f"y={a}x+{b}",
-        [f"y = {a}x + {b}", f"y={b}+{a}x", f"{a}x+{b}=y"],
-        [f"y={a}x-{b}", f"y={a + 1}x+{b}", f"{a}x+{b + 1}", f"y={b}x+{a + b}"],
-    )
+    wrongs = [f"y={a}x-{b}", f"y={a + 1}x+{b}", f"{a}x+{b + 1}", f"y={b}x+{a + b}"]
+    return f"y={a}x+{b}", [f"y = {a}x + {b}", f"y={b}+{a}x", f"{a}x+{b}=y"], wrongs
 
 
-def _inequality(rng: Random) -> _Problem:
-    a = rng.randint(-40, 40)
-    b = a + rng.randint(1, 30)
-    return _constant(
-        rf"{a}\le x<{b}",
-        [rf"{a} \le x < {b}", rf"{a}\leq x<{b}"],
-        [rf"{a}<x<{b}", rf"{a}\le x<{b + 1}", rf"{a + 1}\le x<{b + 1}"],
-    )
+def _inequality(rng: Random) -> Problem:
+    a, b = _ends(rng, 40)
+    wrongs = [rf"{a}<x<{b}", rf"{a}\le x<{b + 1}", rf"{a + 1}\le x<{b + 1}"]
+    return rf"{a}\le x<{b}", [rf"{a} \le x < {b}", rf"{a}\leq x<{b}"], wrongs
 
 
-def _polynomial(rng: Random) -> _Problem:
+def _polynomial(rng: Random) -> Problem:
     a, b = rng.randint(1, 15), rng.randint(1, 15)
-    return _constant(
-        f"x^2+{a + b}x+{a * b}",
-        [f"x^2 + {a + b}x + {a * b}", f"(x+{a})(x+{b})", f"{a * b}+{a + b}x+x^2"],
-        [f"x^2+{a + b}x+{a * b + 1}", f"(x+{a})(x-{b})", f"x^2+{a + b + 1}x+{a * b}"],
-    )
+    s, p = a + b, a * b
+    rights = [f"x^2 + {s}x + {p}", f"(x+{a})(x+{b})", f"{p}+{s}x+x^2"]
+    return f"x^2+{s}x+{p}", rights, [f"x^2+{s}x+{p + 1}", f"(x+{a})(x-{b})", f"x^2+{s + 1}x+{p}"]
 
 
-def _complex(rng: Random) -> _Problem:
+def _complex(rng: Random) -> Problem:
     a, b = rng.randint(1, 30), rng.randint(2, 30)
-    return _constant(
-        f"{a}+{b}i", [f"{a} + {b}i", f"{b}i+{a}"], [f"{a}-{b}i", f"{a + 1}+{b}i", str(a)]
-    )
+    return f"{a}+{b}i", [f"{a} + {b}i", f"{b}i+{a}"], [f"{a}-{b}i", f"{a + 1}+{b}i", str(a)]
 
 
-def _unit(rng: Random) -> _Problem:
+def _unit(rng: Random) -> Problem:
     a = rng.randint(2, 900)
     unit = rng.choice((r"\text{ cm}^2", r"\text{ miles per hour}", r"\text{ m}", r"^\circ", r"\%"))
-    return _constant(
-        f"{a}{unit}", [str(a), f"{a}{unit}"], [f"{a + 1}{unit}", str(a + 3), f"{a * 2}{unit}"]
-    )
+    return f"{a}{unit}", [str(a), f"{a}{unit}"], [f"{a + 1}{unit}", str(a + 3), f"{a * 2}{unit}"]
 
 
-def _pi(rng: Random) -> _Problem:
+def _pi(rng: Random) -> Problem:
     a, b = rng.randint(2, 60), rng.choice((3, 4, 6, 7))
-    return _constant(
-        rf"\frac{{{a}\pi}}{{{b}}}",
-        [rf"\frac{{{a}}}{{{b}}}\pi", rf"{a}\pi/{b}"],
-        [rf"\frac{{{a + 1}\pi}}{{{b}}}", rf"{a}\pi", rf"\frac{{{a}}}{{{b}}}"],
-    )
+    wrongs = [rf"\frac{{{a + 1}\pi}}{{{b}}}", rf"{a}\pi", rf"\frac{{{a}}}{{{b}}}"]
+    return rf"\frac{{{a}\pi}}{{{b}}}", [rf"\frac{{{a}}}{{{b}}}\pi", rf"{a}\pi/{b}"], wrongs
 
 
 _MATH = [
-    _root,
-    _interval,
-    _union,
-    _tuple,
-    _set,
-    _roots,
-    _matrix,
-    _equation,
-    _inequality,
-    _polynomial,
-    _complex,
-    _unit,
-    _pi,
+    *(_root, _interval, _union, _tuple, _set, _roots, _matrix),
+    *(_equation, _inequality, _polynomial, _complex, _unit, _pi),
 ]
