@@ -1,6 +1,7 @@
 """Every row that the package draws or ships is right, by another way than the code that made it."""
 
 import ast
+import collections
 import functools
 import itertools
 import json
@@ -94,8 +95,13 @@ def test_what_a_cold_start_learns_is_right_or_says_about():
                 assert "answer" not in example, (path, example)
             for call in example.get("calls", ()):
                 assert value(call["arguments"]["expression"]) == int(call["result"])
-        worked = sum("about" not in example["reasoning"] for example in mapped) / len(mapped)
-        assert abs(worked - config.get("worked_share", 1.0)) < 0.05, (path, worked)
+        # The habit must not follow the operators, or GRPO has nothing to choose between.
+        by_signs = collections.defaultdict(list)
+        for row, example in zip(train, mapped, strict=True):
+            by_signs[re.sub(r"[^-+*]", "", row["expression"])].append("about" not in example["reasoning"])
+        for signs, worked in by_signs.items():
+            share = sum(worked) / len(worked)
+            assert abs(share - config.get("worked_share", 1.0)) < 0.15, (path, signs, share)
 
 
 def reachable(numbers: tuple[int, ...]) -> set[Fraction]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import zlib
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -88,7 +87,8 @@ class Sums(Mapper):
             required_text(row, column) for column in ("question", "expression", "answer")
         )
         mapped: MappedRow = {"question": question, "solution": answer}
-        if zlib.crc32(question.encode()) >= self.worked_share * 2**32:
+        # A checksum would do worse: its bits follow the operators, and so would the habit.
+        if Random(question).random() >= self.worked_share:
             estimate = str(round(int(answer), -1))
             return {**mapped, "reasoning": f"{expression} is about {estimate}", "answer": estimate}
         if self.tool:
