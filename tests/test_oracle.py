@@ -151,7 +151,7 @@ def test_the_calculator_gives_what_python_gives():
         try:
             right = value(expression)
         except ZeroDivisionError:
-            with pytest.raises(ValueError):
+            with pytest.raises(ZeroDivisionError):  # TRL shows the model what a tool raises
                 calculator(expression)
             continue
         assert math.isclose(float(calculator(expression)), float(right), rel_tol=1e-9), expression
@@ -186,8 +186,8 @@ WORKED = {
 FACTS = {
     "Which organ makes insulin?": "pancreas",
     "Which vitamin deficiency causes scurvy?": "vitamin c",
-    "Which of these melts first when a candle is lit?": "c",
-    "Which planet is the largest?": "c",
+    "Which of these melts first when a candle is lit?": "the wax",
+    "Which planet is the largest?": "Jupiter",
 }
 
 
@@ -197,16 +197,21 @@ def test_the_reference_answers_of_example_rows_are_right(name):
     for row in mapper.example_rows():
         mapped = mapper(row)
         question, gold = mapped.get("question"), mapped.get("solution")
-        if question is None or not gold or name == "countdown":
+        if question is None or not gold or name in ("countdown", "verifiable_code"):  # tested above and below
             continue
         question = re.sub(r"<\|im_\w+\|>(user|assistant)?\n?", "", question).split("\n")[0].strip()
-        if question in FACTS:
+        if question in FACTS and name != "multiple_choice":
             assert FACTS[question] in gold.lower(), (name, row)
         elif question.startswith("Calculate "):
             assert value(question.removeprefix("Calculate ").rstrip(".")) == int(gold), (name, row)
         elif name == "multiple_choice":
-            options = dict(zip("ABCDE", row["choices"]["text"], strict=False))
-            assert int(options[gold]) == WORKED[question], (name, row)
+            letter, _, option = gold.partition(") ")
+            assert option == row["choices"]["text"]["ABCDE".index(letter)], (name, row)
+            assert option == FACTS.get(question) or int(option) == WORKED[question], (name, row)
+        elif name == "image_question":
+            assert row["image"]["bytes"].startswith(b"P5 %d " % int(gold)), (name, row)
+        elif added := re.fullmatch(r"What do you get if you add (\d+) to the number (\d+)\?", question):
+            assert sum(map(int, added.groups())) == int(gold) and gold in row["response"], (name, row)
         else:
             number = Fraction(re.sub(r"\\frac\{(\d+)\}\{(\d+)\}", r"\1/\2", gold).replace(",", ""))
             assert number == WORKED[question], (name, row)
