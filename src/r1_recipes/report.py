@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 
-from r1_recipes.__main__ import run_extra
+from r1_recipes.common import extras
+from r1_recipes.common.console import reported_errors
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    run_extra("report", argv)
+    with reported_errors():
+        extras.needed("report", "report").main(argv)
 
 
 if __name__ == "__main__":
