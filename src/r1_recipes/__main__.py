@@ -28,7 +28,7 @@ COMMANDS = {
         "check a recipe before a run: can it learn, and does it fit?",
     ),
     "recipes": ("extras.catalog:main", "list the shipped recipes: all, or those with a word"),
-    "report": ("extras.report.__main__:main", "write the report page of a run"),
+    "report": ("extras.report:main", "write the report page of a run"),
     "show": ("extras.catalog:show", "print a shipped recipe, to copy or to read"),
 }
 

@@ -1,0 +1,396 @@
+"""Write one HTML page about a run, or about several to compare them.
+
+The page has no script and loads nothing. All that comes from a run is escaped, so a completion
+cannot become a part of the page. A missing or torn file counts as empty, and the page says so.
+"""
+
+import argparse
+import json
+import logging
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import yaml
+
+from r1_recipes.common.console import reported_errors, say
+from r1_recipes.common.errors import RecipeError, first_line
+from r1_recipes.common.files import write_whole
+
+REPORT_FILE = "report.html"
+METRICS = {  # in the order of the page; other metrics come last, under their own names
+    "reward": "Reward: weighted sum",
+    "rewards": "Reward {}",
+    "accuracy": "Pairs that are ranked right",
+    "mean_token_accuracy": "Tokens that the model ranks first",
+    "frac_reward_zero_std": "Groups without spread: they teach nothing",
+    "completions/clipped_ratio": "Completions cut at the length limit",
+    "completions/mean_length": "Completion length in tokens",
+    "tools/call_frequency": "Tool calls per completion",
+    "tools/failure_frequency": "Tool calls that failed",
+    "entropy": "Entropy: near 0 the model explores nothing",
+    "kl": "KL: distance from the reference model",
+    "loss": "Loss",
+    "grad_norm": "Gradient norm",
+    "step_time": "Seconds per step",
+}
+# Rewards that judge an answer. The first one that a run logged stands for its accuracy.
+JUDGES = ("accuracy", "countdown", "exact_match", "choice_match", "answer_match", "code")
+FACTS = {"prompt": "Question", "solution": "Reference answer"}  # columns of completions
+FACTS |= {"answer_parsed": "Answer as it was read", "refused": "Why the answer scored 0"}
+EVALUATE = "python -m r1_recipes.evaluate RECIPE --model RUN_DIR --output RUN_DIR/evaluation"
+STYLE = """
+:root { color-scheme: light dark; --soft: light-dark(#59626e, #a5aeba);
+  --line: light-dark(#d3d8de, #3d444d); --box: light-dark(#f3f5f7, #1f242a) }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 72rem; margin: auto; padding: 1rem;
+  color: light-dark(#191d22, #e8ebef); background: light-dark(#fff, #15181c) }
+h1, p, pre, td { overflow-wrap: anywhere } p { max-width: 50rem; margin: .4rem 0 }
+h2 { margin: 2rem 0 .5rem } nav a { color: inherit; margin-right: 1rem } .raw { stroke-width: .7 }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums } .scroll { overflow-x: auto }
+th, td { text-align: left; vertical-align: top; padding: .25rem 1.2rem .25rem 0; min-width: 6rem }
+tr, details { border-bottom: 1px solid var(--line) } summary { padding: .35rem 0; cursor: pointer }
+.flag { border-left: 4px solid #d95f02 } .flag, pre { padding: .5rem .8rem; background: var(--box) }
+pre, details p { white-space: pre-wrap; margin: .3rem 0 } pre, .curves { font-size: .85rem }
+.curves { display: grid; gap: 1.2rem 1.6rem; margin-bottom: 1rem;
+  grid-template-columns: repeat(auto-fill, minmax(min(20rem, 100%), 1fr)) }
+figure { margin: 0; break-inside: avoid } small, text { color: var(--soft); fill: var(--soft) }
+i { display: inline-block; width: 2rem; border-top: 3px solid; vertical-align: middle }
+svg { width: 100%; display: block; fill: none; stroke-width: 2; stroke-linecap: round }
+text { font-size: 11px } path { stroke: var(--line) } polyline { stroke: currentColor }
+.c0 { color: light-dark(#1f6fd0, #6ab7f5) } .c1 { color: light-dark(#c04a00, #ff9e5e) }
+.c2 { color: light-dark(#111, #fff) } .c3 { color: light-dark(#8a8f98, #8d96a3) }
+@media print { :root { color-scheme: light } nav { display: none } }
+"""
+logger = logging.getLogger("r1_recipes.report")
+Row = dict[str, Any]
+
+
+@dataclass
+class Run:
+    """What a run wrote, as far as it can be read."""
+
+    name: str
+    folder: Path
+    settings: Row = field(default_factory=dict)
+    series: dict[str, dict[int, float]] = field(default_factory=dict)  # metric -> step -> value
+    not_finite: Counter = field(default_factory=Counter)  # metric -> number of steps
+    steps: dict[int, list[Row]] = field(default_factory=dict)  # the completions of two steps
+    faults: list[str] = field(default_factory=list)  # about missing and torn files
+
+    def read(self, name: str, parse: Callable[[bytes], Any]) -> Any:
+        """Return what ``parse`` makes of a file, or note the fault and return ``None``."""
+        try:
+            return parse((self.folder / name).read_bytes())
+        except FileNotFoundError:
+            self.faults.append(f"{name} is missing.")
+        except Exception as error:  # a torn file may fail in any way
+            self.faults.append(f"{name} cannot be read: {first_line(error)}")
+        return None
+
+    def change(self, key: str) -> tuple[float, float, float]:
+        """Return the means of a metric's first and last quarter, and the noise of their difference.
+
+        The noise is two standard errors. A trend is slow, so neighbours differ by noise alone.
+        """
+        values = [*self.series.get(key, {}).values()] or [0.0]
+        count = max(1, min(len(values) // 4, 20))
+        squares = [(b - a) ** 2 for a, b in pairwise(values)] or [0.0]  # twice the variance
+        return fmean(values[:count]), fmean(values[-count:]), 2 * (fmean(squares) / count) ** 0.5
+
+    def in_words(self, key: str) -> str:
+        """Return how a metric changed."""
+        before, after, noise = self.change(key)
+        word = "rose" if after > before else "fell"
+        word = "no clear change" if abs(after - before) <= noise else word
+        return f"{before:.3g} → {after:.3g}, {word}"
+
+
+def read_run(folder: Path, name: str = "") -> Run:
+    """Read a run's folder. Raise RecipeError if there is none."""
+    if not folder.is_dir():
+        raise RecipeError(f"{folder}: no such run directory. Fix: name the output_dir of a run")
+    run = Run(name or folder.resolve().name, folder)
+    run.settings = run.read("recipe.yaml", lambda data: dict(yaml.safe_load(data))) or {}
+    record = run.read("run.json", lambda data: dict(json.loads(data))) or {}
+    if not record.get("finished"):
+        run.faults.append("The run has not finished.")
+    for start in record.get("continued", ()):  # a resumed run may have changed some keys
+        run.settings |= start["settings"]
+    _read_metrics(run)
+    tables = sorted(path.name for path in folder.glob("completions/*.parquet"))
+    for file in tables[:1] + tables[1:][-1:]:  # only two, because each save reads them
+        if rows := run.read(f"completions/{file}", _rows):
+            run.steps[rows[0]["step"]] = rows
+    return run
+
+
+def _read_metrics(run: Run) -> None:
+    torn = 0
+    for line in run.read("metrics.jsonl", bytes.splitlines) or ():
+        try:
+            entry = json.loads(line)
+            step = int(entry.pop("step"))
+            numbers = {k: float(v) for k, v in entry.items() if isinstance(v, int | float)}
+        except Exception:
+            torn += 1
+            continue
+        for key, value in numbers.items():
+            if abs(value) < 1e100:  # NaN is not, and sums of larger numbers overflow
+                run.series.setdefault(key, {})[step] = value  # a resumed run repeats some steps
+            else:
+                run.not_finite[key] += 1
+    if torn:
+        run.faults.append(f"metrics.jsonl: lines that cannot be read: {torn}.")
+
+
+def _rows(data: bytes) -> list[Row]:
+    import pyarrow.parquet  # heavy
+
+    rows = pyarrow.parquet.read_table(pyarrow.BufferReader(data)).to_pylist()
+    return sorted(rows, key=lambda row: -(row["advantage"] or 0))
+
+
+def flags(run: Run) -> list[str]:
+    """Return what to look at first, each with what to do about it."""
+    lost = run.not_finite.items()
+    found = [f"{key} was no number at {n} of its steps. Lower learning_rate." for key, n in lost]
+    if (cut := run.change("completions/clipped_ratio")[1]) > 0.2:
+        found.append(f"{cut:.0%} of the latest completions were cut. Raise max_completion_length.")
+    if (flat := run.change("frac_reward_zero_std")[1]) >= 0.5:
+        found.append(
+            f"{flat:.0%} of the latest groups had no spread and taught nothing. If the reward is"
+            " not near its maximum, use rows that the model solves sometimes."
+        )
+    if len(run.series.get("reward", ())) < 8:  # too few steps for a trend, or not RL
+        return found
+    before, after, _ = run.change("entropy")
+    if after < before / 4:
+        found.append(
+            f"Entropy fell from {before:.3g} to {after:.3g}: the model hardly explores any more."
+            " Lower learning_rate, or set epsilon_high: 0.28."
+        )
+    before, after, noise = run.change("reward")
+    judge = next((name for name in JUDGES if f"rewards/{name}/mean" in run.series), None)
+    wrong, right, _ = run.change(f"rewards/{judge}/mean")
+    if judge and after - before > max(0.02, noise) and right - wrong < 0.02:
+        found.append(
+            f"The reward rose from {before:.3g} to {after:.3g}, but {judge} did not: {wrong:.3g} to"
+            f" {right:.3g}. Read the completions with the highest advantage, and lower the weight"
+            " of the reward that they score on (reward_weights)."
+        )
+    return found
+
+
+def described(key: str) -> tuple[int, str]:
+    """Return a metric's place on the page, and its title."""
+    bare = key.removeprefix("eval_")
+    reward = re.fullmatch("rewards/(.+)/mean", bare)
+    group = "rewards" if reward else bare
+    if group not in METRICS:
+        return len(METRICS), key
+    title = METRICS[group].format(reward and reward[1])
+    return list(METRICS).index(group), title if bare == key else f"{title}, held out"
+
+
+def table(columns: dict[str, Row]) -> str:
+    """Return an HTML table: for each column its cells by the row's name. All is escaped."""
+    lines = ["".join(f"<th>{escape(name)}</th>" for name in ("", *columns))]
+    for row in dict.fromkeys(name for cells in columns.values() for name in cells):
+        shown = (f"<td>{escape(str(cells.get(row, '–')))}</td>" for cells in columns.values())
+        lines.append(f"<th>{escape(row)}</th>{''.join(shown)}")
+    return f'<div class="scroll"><table><tr>{"<tr>".join(lines)}</table></div>'
+
+
+def glance(runs: Sequence[Run], keys: Sequence[str]) -> str:
+    """Return whether the runs learned, and why answers scored 0."""
+    changes, reasons = {}, {}
+    for run in runs:
+        shown = (key for key in keys if key in run.series)
+        changes[run.name] = {described(key)[1]: run.in_words(key) for key in shown}
+        counts = [Counter(row.get("refused") or "" for row in rows) for rows in run.steps.values()]
+        reasons[run.name] = {
+            reason: " → ".join(f"{count[reason]} of {count.total()}" for count in counts)
+            for reason, _ in sum(counts, Counter()).most_common()
+            if reason
+        }
+    note = "Means of the first → the last quarter of the logged steps, at most 20 each."
+    html = f"{table(changes)}<p><small>{note} No clear change: within the noise.</small></p>"
+    if any(reasons.values()):
+        html += f"<h3>Why answers scored 0: first → last step</h3>{table(reasons)}"
+    return html
+
+
+def evaluation(runs: Sequence[Run]) -> str:
+    """Return what ``evaluate`` wrote in the runs' folders, in folders in them, or beside them."""
+    shown = {}
+    for run in runs:
+        for place in (".", *sorted(path.name for path in run.folder.glob("*/")), ".."):
+            for name, parse in (("results.md", _markdown), ("results.json", _pass_at)):
+                path = (run.folder / place / name).resolve()
+                if path.is_file() and path not in shown:  # runs may have one parent
+                    found = run.read(f"{place}/{name}", parse) or ""
+                    shown[path] = f"<h3>{escape('/'.join(path.parts[-2:]))}</h3>{found}"
+    return "".join(shown.values()) or f"<p>None yet: {EVALUATE}</p>"
+
+
+def _markdown(data: bytes) -> str:
+    html = ""
+    for block in data.decode().strip().split("\n\n"):
+        head, *rows = [[cell.strip() for cell in line.split("|")] for line in block.split("\n")]
+        if block.startswith("|"):  # models become columns, for narrow screens
+            html += table({r[1]: dict(zip(head[2:-1], r[2:], strict=False)) for r in rows[1:]})
+        else:
+            html += f"<p>{escape(block)}</p>"
+    return html
+
+
+def _pass_at(data: bytes) -> str:  # results.md has it only for the largest k
+    scores = [entry for entry in json.loads(data) if isinstance(entry, dict)]  # none: a pipeline's
+    return table(
+        {e["model"]: {f"pass@{k}": f"{v[0]:.1%}" for k, v in e["pass_at"].items()} for e in scores}
+    )
+
+
+def chart(key: str, runs: Sequence[Run]) -> str:
+    """Return a figure of a metric, with a line for each run that logged it."""
+    shown = [(number, run) for number, run in enumerate(runs) if key in run.series]
+    steps = [step for _, run in shown for step in run.series[key]]
+    values = [value for _, run in shown for value in run.series[key].values()]
+    left, right, low, high = min(steps), max(steps), min(values), max(values)
+    title, lines, legend = escape(described(key)[1]), "", ""
+    for number, run in shown:
+        points = [
+            (60 + 292 * (x - left) / (right - left or 1), 110 - 98 * (y - low) / (high - low or 1))
+            for x, y in run.series[key].items()
+        ]
+        points = points[:: -max(1, len(points) // 400)][::-1]  # a line is 400 pixels long
+        half = len(points) // 40
+        near = [points[max(0, at - half) : at + half + 1] for at in range(len(points))]
+        smooth = [(x, fmean(y for _, y in some)) for (x, _), some in zip(points, near, strict=True)]
+        for kind, places in (("raw", points), ("", smooth)):
+            path = " ".join(f"{x:.1f},{y:.1f}" for x, y in [*places, places[-1]])  # one is a dot
+            lines += f'<polyline class="{kind} c{number % 4}" points="{path}"/>'
+        name = f'<i class="c{number % 4}"></i> {escape(run.name)}: ' if len(runs) > 1 else ""
+        legend += f"<div>{name}{run.in_words(key)}</div>"
+    return (
+        f"<figure><figcaption><b>{title}</b>{legend}</figcaption>"
+        f'<svg viewBox="0 0 360 130" role="img" aria-label="{title}"><path d="M60 8V112H356"/>'
+        f'<g text-anchor="end"><text x="54" y="16">{high:.3g}</text><text x="54" y="112">{low:.3g}'
+        f'</text><text x="356" y="127">{right}</text></g><text x="60" y="127">step {left}</text>'
+        f"{lines}</svg></figure>"
+    )
+
+
+def completions(run: Run) -> str:
+    """Return the completions of the first and the last step, the highest advantage first."""
+    html = ""
+    for step, rows in run.steps.items():
+        shown = [*rows[:20], *rows[20:][-20:]]
+        html += f"<h3>Step {step}: the best and the worst of {len(rows)} completions</h3>"
+        html += "".join(map(_completion, shown))
+    return html or "<p>None were logged. To log them: log_completions: true</p>"
+
+
+def _completion(row: Row) -> str:
+    head, body = f"advantage {row['advantage'] or 0:+.2f}", ""
+    for key, value in row.items():
+        if isinstance(value, int | float) and key not in ("step", "advantage"):
+            head += f" · {key} {value:.3g}"
+        elif key not in ("completion", "turns") and words(value):
+            name = escape(FACTS.get(key, key))
+            body += f"<p><small>{name}:</small> {escape(words(value))}</p>"
+    head = escape(f"{head} · {row['refused']}" if row.get("refused") else head)
+    said = escape(words(row.get("turns") or row["completion"]))  # turns: with an agent's calls
+    return f"<details><summary>{head}</summary>{body}<pre>{said}</pre></details>"
+
+
+def words(value: Any, heading: bool = False) -> str:
+    """Return a text, or messages as one text. Several messages get their roles as headings."""
+    if isinstance(value, list):  # the system message is in the recipe
+        turns = [part for part in value if part.get("role") != "system"]
+        return "\n\n".join(words(turn, len(turns) > 1) for turn in turns)
+    if isinstance(value, dict):
+        said = words(value.get("content") or value.get("text"))
+        return f"[{value['role']}]\n{said}" if heading and value.get("role") else said
+    return value if isinstance(value, str) else ""
+
+
+def recipe(runs: Sequence[Run]) -> str:
+    """Return all keys of a run, or those in which several differ."""
+    columns = {run.name: {str(k): str(v) for k, v in run.settings.items()} for run in runs}
+    same = set.intersection(*(set(cells.items()) for cells in columns.values()))
+    for cells in columns.values() if len(runs) > 1 else ():
+        for key, _ in same:
+            del cells[key]
+    return f"<p>{'All keys' if len(runs) == 1 else 'The keys that differ'}:</p>{table(columns)}"
+
+
+def page(folders: Sequence[Path]) -> str:
+    """Return the HTML of the page."""
+    parent = os.path.commonpath([folder.resolve().parent for folder in folders])
+    names = [folder.resolve().relative_to(parent).as_posix() for folder in folders]
+    runs = [read_run(folder, name) for folder, name in zip(folders, names, strict=True)]
+    logged = dict.fromkeys(key for run in runs for key in run.series)
+    known = sorted((key for key in logged if described(key)[0] < len(METRICS)), key=described)
+    figures = {key: chart(key, runs) for key in [*known, *logged]}
+    curves = f'<div class="curves">{"".join(figures.pop(key) for key in known)}</div>'
+    others = f'<div class="curves">{"".join(figures.values())}</div>'
+    sections = {"What stands out": "", "Did it learn?": glance(runs, known)}
+    sections["Held-out evaluation"] = evaluation(runs)
+    sections["Curves"] = f"{curves}<details><summary>Other metrics</summary>{others}</details>"
+    standing = ""
+    for run in runs:
+        name = f"{run.name}: " if len(runs) > 1 else ""
+        sections[f"{name}Completions"] = completions(run)
+        standing += "".join(f'<p class="flag">{escape(name + flag)}</p>' for flag in flags(run))
+        standing += "".join(f"<p>{escape(name + fault)}</p>" for fault in run.faults)
+    sections["What stands out"] = standing or "<p>Nothing.</p>"
+    sections["Recipe"] = recipe(runs)
+    nav = body = ""
+    for number, (heading, html) in enumerate(sections.items()):
+        nav += f'<a href="#{number}">{escape(heading)}</a> '
+        body += f'<section id="{number}"><h2>{escape(heading)}</h2>{html}</section>\n'
+    title = escape(", ".join(names))
+    # The policy is a second lock behind escape(): nothing on the page can run or load anything.
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<meta name="viewport" content="width=device-width, initial-scale=1"><style>{STYLE}</style></head>
+<body><h1>{title}</h1><nav>{nav}</nav>
+{body}</body></html>
+"""
+
+
+def write(folders: Sequence[Path], output: Path | None = None) -> Path:
+    """Write the page and return its path: ``report.html`` in the first folder, or ``output``."""
+    output = output or folders[0] / REPORT_FILE
+    html = page(folders)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(output, html)
+    return output
+
+
+def refresh(*folders: Path, output: Path | None = None) -> None:
+    """Write the page during or after a run. A fault is a warning, because it must not stop it."""
+    try:
+        logger.info("report: %s", write(folders, output))
+    except Exception as error:
+        logger.warning("%s was not written: %s", REPORT_FILE, first_line(error))
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command. Exit with 2 if a folder is missing."""
+    about = __doc__.splitlines()[0]
+    parser = argparse.ArgumentParser(prog="python -m r1_recipes.report", description=about)
+    parser.add_argument("run_dir", type=Path, nargs="+", help="output_dir of a run")
+    parser.add_argument("--output", type=Path, help="default: report.html in the first run_dir")
+    with reported_errors():
+        options = parser.parse_args(argv)
+        say(str(write(options.run_dir, options.output)))
