@@ -137,8 +137,8 @@ class Parser:
     def words(self, key: str, value: Any) -> list[str]:
         """Return the words that give a key its value on a command line."""
         action = self.actions[key]
-        if value is None and key not in self._nullable:
-            raise RecipeError(f"{key}: has no value. Fix: remove the key, or set a value")
+        if value is None and (key not in self._nullable or action.default == "none"):
+            value = "none"  # a choice of scale_rewards and report_to; others refuse it by name
         if value is None or value == []:
             self._parser.set_defaults(**{key: value})
             return []
@@ -333,7 +333,8 @@ def follow_machine(method: str, given: Settings, typed: Settings, warnings: list
     changes = {
         key: value
         for key, value in needed.items()
-        if key in current and key not in typed and current[key] != value
+        # A word that is neither true nor false is for the parser to refuse.
+        if key not in typed and str(current.get(key)).lower() == str(not value).lower()
     }
     if not changes:
         return {}
