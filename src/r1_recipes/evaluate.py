@@ -17,7 +17,7 @@ from typing import Any, get_args
 
 from r1_recipes.common import console, processes
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.common.files import refuse_link, write_whole
+from r1_recipes.common.files import write_whole
 from r1_recipes.common.yaml_text import read_yaml
 from r1_recipes.metrics.intervals import mean_interval
 from r1_recipes.metrics.run import BATCH_SIZE, Sampling, ask, evaluate_model, rows_to_judge
@@ -26,7 +26,6 @@ from r1_recipes.metrics.tables import difference_line, differences, markdown_tab
 from r1_recipes.models.smoke import smoke_overrides
 from r1_recipes.recipe import Recipe, load_recipe
 from r1_recipes.recipe.types import Backend
-from r1_recipes.runs.run_dir import check_links
 
 
 def load_benchmark(argv: Sequence[str], *, asks: bool = False) -> Recipe:
@@ -120,9 +119,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         for number, name in enumerate(models, start=1):
             # Two checkpoints may have the same folder name.
             folder = options.output / f"{number}_{Path(name).name}" if options.output else None
-            if folder:
-                refuse_link(folder)
-                check_links(folder)
             scores.append(
                 evaluate_model(
                     name,

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from r1_recipes.common import console, files, processes
+from r1_recipes.common import console, processes
 from r1_recipes.completions import get_backend, load_format
 from r1_recipes.completions.store import ShardStore, row_digests
 from r1_recipes.completions.types import Backend, Completion, Request
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         run = start(argv, "generate")
         processes.connect(use_cpu=run.recipe.training.use_cpu)
         folder = run.output_dir / "completions"
-        with files.disk_problems_named(run.output_dir), ShardStore(folder) as store:
+        with ShardStore(folder) as store:
             try:
                 generate(run, store)
             except KeyboardInterrupt:

@@ -1,12 +1,9 @@
 """What the user sees at the terminal, and the run's log file."""
 
 import contextlib
-import io
-import json
 import logging
 import os
 import re
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -14,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from r1_recipes.common import locks, processes
-from r1_recipes.common.errors import RecipeError, first_line
-from r1_recipes.common.files import open_unlinked
+from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.masking import masked_text
 
 logger = logging.getLogger(__name__)
@@ -33,19 +29,6 @@ def say(text: str) -> None:
     """
     sys.stdout.write(_printable(text) + "\n")
     sys.stdout.flush()
-
-
-def _take_every_text() -> None:
-    """Escape characters that stdout and stderr cannot encode (``LC_ALL=C``).
-
-    Replace a stream that is closed by /dev/null.
-    """
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        if stream is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
-        elif isinstance(stream, io.TextIOWrapper):  # a notebook's stream has no encoding to change
-            stream.reconfigure(errors="backslashreplace")
 
 
 def _printable(text: str) -> str:
@@ -106,10 +89,8 @@ def progress(total: int, label: str, at_once: int) -> Iterator[Callable[[int], A
 def reported_errors() -> Iterator[None]:
     """Turn a RecipeError into one line on stderr and exit status 2, and Ctrl-C into status 130.
 
-    Wrap a whole command in it, including its argument parser. From here on, stdout and stderr
-    accept every text.
+    Wrap a whole command in it, including its argument parser.
     """
-    _take_every_text()
     # tqdm reads these variables when it is imported. Libraries draw no bar for tasks under three
     # seconds, and none in a file.
     os.environ.setdefault("TQDM_DELAY", "3")
@@ -122,14 +103,7 @@ def reported_errors() -> Iterator[None]:
     except RecipeError as error:
         _write_refusal(error)
         raise SystemExit(2) from None
-    except Exception as error:
-        if _is_out_of_memory(error):
-            sys.stderr.write(
-                f"error: this process ran out of memory: {first_line(error)} Fix: use a smaller "
-                "batch, model or max_completion_length, or raise the memory limit (ulimit -v, or "
-                "the container's limit)\n"
-            )
-            raise SystemExit(2) from None
+    except Exception:
         # run.log keeps the traceback after the terminal is closed.
         logger.exception("the run failed")
         raise
@@ -151,25 +125,9 @@ def _write_refusal(error: RecipeError) -> None:
     process = ""
     if processes.world_size() > 1:
         time.sleep(_RANK_DELAY_SECONDS * int(os.environ.get("LOCAL_RANK", 0)))
-        process = f"{socket.gethostname()}, rank {processes.rank()}: "
+        process = f"rank {processes.rank()}: "
     # Text from a server or a file may hold a terminal's control characters.
-    line = f"error: {process}{_printable(masked_text(str(error)))}"
-    sys.stderr.write(line + "\n")
-    # torch's launcher prints this file's message at the end of its output.
-    if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
-        Path(file).write_text(
-            json.dumps({"message": line, "timestamp": int(time.time())}), encoding="utf-8"
-        )
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    """Return whether the machine's memory ran out, not an accelerator's.
-
-    Python, torch and C++ report it in different words.
-    """
-    if isinstance(error, RuntimeError):
-        return "std::bad_alloc" in str(error) or "can't allocate memory" in str(error)
-    return isinstance(error, MemoryError)
+    sys.stderr.write(f"error: {process}{_printable(masked_text(str(error)))}\n")
 
 
 class _MaskedFormatter(logging.Formatter):
@@ -187,18 +145,6 @@ class LogFile(logging.FileHandler):
                 "%(asctime)s %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%SZ"
             )
         )
-
-    def handleError(self, record: logging.LogRecord) -> None:
-        """Ignore a full disk.
-
-        The terminal has the line, and a traceback per line would hide it. The run's own writes
-        report the full disk.
-        """
-        if not isinstance(sys.exc_info()[1], OSError):
-            super().handleError(record)
-
-    def _open(self) -> Any:
-        return open_unlinked(Path(self.baseFilename), self.mode, encoding=self.encoding)
 
 
 class Terminal(logging.StreamHandler):

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import IO
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.common.files import open_unlinked
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +29,7 @@ def hold(folder: Path) -> None:
         raise RecipeError(f"{folder}: this process already writes into this folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = open_unlinked(path, "a+b", buffering=0)
+        file = path.open("a+b", buffering=0)
         _lock(file, folder)
         file.truncate(0)
         since = time.strftime("%FT%TZ", time.gmtime())

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common import locks, processes
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.common.files import open_unlinked, refuse_link
 from r1_recipes.completions.types import Completion
 from r1_recipes.data.load import identities
 
@@ -48,7 +47,6 @@ class ShardStore:
         return self
 
     def _open(self) -> None:
-        refuse_link(self.folder)
         locks.hold(self.folder)
         self.reload()
 
@@ -78,7 +76,7 @@ class ShardStore:
 
     def _read(self, path: Path) -> None:
         end = 0
-        with open_unlinked(path, "rb") as file:
+        with open(path, "rb") as file:
             for number, line in enumerate(file, start=1):
                 if not line.endswith(b"\n"):
                     logger.warning(
@@ -86,7 +84,7 @@ class ShardStore:
                         "it; its row is generated again",
                         path,
                     )
-                    with open_unlinked(path, "r+b") as shard:
+                    with open(path, "r+b") as shard:
                         shard.truncate(end)
                     return
                 try:
@@ -122,7 +120,7 @@ class ShardStore:
         # ASCII escapes can hold lone surrogates and control characters, which UTF-8 cannot.
         line = (json.dumps(record, default=str) + "\n").encode("ascii")
         try:
-            with open_unlinked(self._shard, "ab") as file:
+            with open(self._shard, "ab") as file:
                 start = file.tell()
                 file.write(line)
                 file.flush()

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from r1_recipes.common import processes
 from r1_recipes.common.console import progress
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.common.files import open_unlinked
 from r1_recipes.completions import get_backend, load_format
 from r1_recipes.completions.store import ShardStore, row_digests
 from r1_recipes.completions.types import (
@@ -223,7 +222,7 @@ def evaluate_model(
         return None
     scores, table = judge(name, fmt, rows, groups, judges, rewards, tokenizer)
     if folder is not None:
-        with open_unlinked(folder / "completions.parquet", "wb") as file:
+        with open(folder / "completions.parquet", "wb") as file:
             table.to_parquet(file, index=False)
     return dataclasses.replace(scores, judged_on=judged_on)
 

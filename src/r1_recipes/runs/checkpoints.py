@@ -7,7 +7,7 @@ from pathlib import Path
 
 from r1_recipes.common import processes
 from r1_recipes.common.errors import RecipeError, first_line
-from r1_recipes.common.files import digest, file_text, in_threads, write_whole
+from r1_recipes.common.files import digest, in_threads, write_whole
 from r1_recipes.recipe import Recipe
 from r1_recipes.recipe.types import Settings, namespace_value
 from r1_recipes.runs import resume, run_dir, sources
@@ -30,7 +30,7 @@ def write_manifest(checkpoint: Path) -> None:
 def manifest_mismatch(checkpoint: Path) -> str | None:
     """Return how a checkpoint folder differs from its manifest, or ``None`` if it does not."""
     try:
-        entries = json.loads(file_text(checkpoint / MANIFEST))
+        entries = json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))
         for name, (size, _) in entries.items():
             file = checkpoint / name
             if not file.is_file():
@@ -224,7 +224,7 @@ def step_of(checkpoint: Path | None) -> int:
         return 0
     path = checkpoint / "trainer_state.json"
     try:
-        return int(json.loads(file_text(path, run_dir.MAX_STATE_BYTES))["global_step"])
+        return int(json.loads(path.read_text(encoding="utf-8"))["global_step"])
     except run_dir.UNREADABLE as error:
         raise RecipeError(
             f"{path}: global_step: cannot be read: {first_line(error)} Fix: remove {checkpoint}"

@@ -20,7 +20,7 @@ import yaml
 
 from r1_recipes.common import processes
 from r1_recipes.common.errors import RecipeError, first_line
-from r1_recipes.common.files import digest, file_text, refuse_link, write_whole
+from r1_recipes.common.files import digest, write_whole
 from r1_recipes.common.yaml_text import read_yaml
 from r1_recipes.recipe import Recipe
 from r1_recipes.recipe.types import Settings
@@ -30,7 +30,6 @@ from r1_recipes.runs import resume, sources
 RUN_FILE = "run.json"
 RECIPE_FILE = "recipe.yaml"
 METRICS_FILE = "metrics.jsonl"
-MAX_STATE_BYTES = 512 << 20  # limit of trainer_state.json, which holds every log entry
 # What the reading of an untrusted folder's JSON can raise.
 UNREADABLE = (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError)
 # Settings that stored completions depend on. Scoring and selection may change, because repeating
@@ -94,23 +93,6 @@ def check_place(recipe: Recipe, output_dir: Path) -> None:
             f"{where} is {protected.get(folder, 'a folder with other files')}, which a run would "
             f"fill with its files. {fix}"
         )
-
-
-def check_links(output_dir: Path) -> None:
-    """Refuse links and pipes below a folder that a run writes to and pushes.
-
-    The folder itself may be a link, and so may checkpoints. A link to a folder of the same run is
-    allowed too, such as ``best`` or W&B's ``latest-run``: it leads nowhere else, and a finished
-    training must not fail because of it.
-    """
-    whole = output_dir.resolve()
-    for parent, folders, files in os.walk(output_dir):
-        for name in (*folders, *files):
-            path = Path(parent, name)
-            is_checkpoint = path.parent == output_dir and name.startswith("checkpoint-")
-            # A link that leads to itself is no folder, and cannot be resolved.
-            if not path.is_dir() or not (is_checkpoint or path.resolve().is_relative_to(whole)):
-                refuse_link(path)
 
 
 def check(recipe: Recipe, output_dir: Path) -> None:
@@ -193,7 +175,7 @@ def _identity_changes(changed: Sequence[str], recipe: Recipe, output_dir: Path) 
 def _trains_further(recipe: Recipe, output_dir: Path) -> bool:
     """Return whether the recipe trains further than the finished run in this folder."""
     with contextlib.suppress(*UNREADABLE):
-        done = json.loads(file_text(output_dir / "trainer_state.json", MAX_STATE_BYTES))
+        done = json.loads((output_dir / "trainer_state.json").read_text(encoding="utf-8"))
         if recipe.training.max_steps > 0:
             return recipe.training.max_steps > done["global_step"]
         # The recorded epoch is a fraction, so the last one can be slightly short.
@@ -368,7 +350,7 @@ def refresh_page(output_dir: Path) -> None:
 
 def _read(output_dir: Path) -> Settings:
     try:
-        entry = {**json.loads(file_text(output_dir / RUN_FILE))}
+        entry = {**json.loads((output_dir / RUN_FILE).read_text(encoding="utf-8"))}
         later = entry.get("continued", ())
         mappings = [start["settings"] for start in later]
         for start in (entry, *later):

@@ -25,7 +25,7 @@ from transformers.trainer_utils import rotate_checkpoints
 
 from r1_recipes.common import processes
 from r1_recipes.common.console import bar
-from r1_recipes.common.files import open_unlinked, write_whole
+from r1_recipes.common.files import write_whole
 from r1_recipes.models.weights import copy_processor
 from r1_recipes.prompts.served_template import set_served_template
 from r1_recipes.recipe.types import Settings
@@ -86,7 +86,7 @@ class Records(TrainerCallback):
             return
         kept = ""
         step = state.global_step
-        with open_unlinked(self._path, "r", encoding="utf-8") as source:
+        with open(self._path, encoding="utf-8") as source:
             lines = source.read().splitlines()
         for line in lines:
             # The last line may be incomplete, if the machine went down while it was written.
@@ -102,7 +102,7 @@ class Records(TrainerCallback):
         if state.is_world_process_zero and logs:
             values = {"step": state.global_step}
             values |= {k: v for k, v in logs.items() if isinstance(v, int | float)}
-            with open_unlinked(self._path, "a", encoding="utf-8") as sink:
+            with open(self._path, "a", encoding="utf-8") as sink:
                 sink.write(json.dumps(values) + "\n")
 
     def on_save(self, args, state, control, **kwargs) -> None:

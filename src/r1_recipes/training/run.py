@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from r1_recipes.common import processes
 from r1_recipes.common.console import reported_errors
 from r1_recipes.common.errors import RecipeError, StoppedTogether
-from r1_recipes.common.files import disk_problems_named
 from r1_recipes.models.engine import fit_engine
 from r1_recipes.models.smoke import is_temporary
 from r1_recipes.models.tokenizer import load_processor, load_tokenizer
@@ -59,9 +58,8 @@ def run_recipe(argv: Sequence[str] | None, method: str, build_trainer: BuildTrai
         weights.prepare(run.recipe, trainer)
         processes.destroy_process_group_at_exit()
         try:
-            with disk_problems_named(run.output_dir):
-                train(run, trainer)
-                weights.save(run, trainer)
+            train(run, trainer)
+            weights.save(run, trainer)
         finally:  # write the page after success, interruption or failure
             if run.output_dir.is_dir() and not is_temporary(run.output_dir):
                 refresh_page(run.output_dir)

@@ -118,7 +118,6 @@ def _open_folder(run: Run) -> tuple[bool, Path | None]:
     resume_from = None
     locks.release(output_dir)  # an earlier run of this process
     run_dir.check_place(recipe, output_dir)
-    run_dir.check_links(output_dir)  # before a lock that is a pipe is opened
     locks.hold(output_dir)
     run_dir.check(recipe, output_dir)
     if trains and run_dir.is_done(recipe, output_dir):
