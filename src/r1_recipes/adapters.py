@@ -12,7 +12,6 @@ from pathlib import Path
 from r1_recipes.common import console
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.models.weights import auto_class, copy_processor, repair_generation_config
-from r1_recipes.runs.run_dir import check_links
 
 
 def merge(run: Path) -> Path:
@@ -32,7 +31,6 @@ def merge(run: Path) -> Path:
     from peft import PeftConfig, PeftModel
     from transformers import AutoConfig, AutoTokenizer
 
-    check_links(run)
     base_model = None
     # Without it, Transformers asks on the terminal, and runs the model's code after a "y".
     options = {"trust_remote_code": False}

@@ -184,8 +184,6 @@ def save(run: Run, trainer: Trainer) -> None:
     """
     script = run.recipe.script
     output_dir = run.output_dir
-    # Check again: saving would write through a link, and a push would upload its target.
-    run_dir.check_links(output_dir)
     card = {"dataset_name": None, "tags": ["r1-recipes", run.recipe.method]}
     name = script.dataset_name
     if name and ":" not in name and script.hub == "huggingface":
