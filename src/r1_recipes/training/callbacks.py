@@ -134,7 +134,7 @@ class StopAndSave(TrainerCallback):
             logger.warning(
                 "a step took %.0f s, but the launcher kills its processes %.0f s after Ctrl-C or "
                 "SIGTERM, so a stopped run would lose the steps since its last checkpoint. Fix: "
-                "start it with PET_SHUTDOWN_TIMEOUT=%.0f in the environment (launch/hosts.sh: "
+                "start it with PET_SHUTDOWN_TIMEOUT=%.0f in the environment (slurm/: "
                 "STOP_SECONDS)",
                 seconds,
                 self._longest,

@@ -123,7 +123,7 @@ def check_processes(recipe: Recipe) -> None:
     """
     started = processes.world_size()
     connected = recipe.training.world_size
-    # The launchers in launch/ and slurm/ set this variable.
+    # The launchers in slurm/ set this variable.
     expected = int(os.environ.get("R1_RECIPES_PROCESSES", started))
     if not expected == started == connected:
         raise RecipeError(
