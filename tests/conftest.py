@@ -69,25 +69,6 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     return at
 
 
-# Files that make check leaves out: they train, start processes, or take more than ten seconds.
-_SLOW_NAMES = """
-adapters after_training agents benchmarks curriculum distill dynamic_sampling faults failures fuzz
-generate golden guides imports install launchers mistakes multimodal page pairs pipeline pool preflight
-processes reading resume reward run sdpo served_template sft smoke start trackers training two_ranks
-vllm_server weights
-"""
-SLOW = frozenset(_SLOW_NAMES.split())
-SLOW_FOLDERS = ("extras/code/sandbox", "extras/images")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as slow what `make check` leaves out."""
-    for item in items:
-        path = item.path.relative_to(REPOSITORY / "tests")
-        if path.stem.removeprefix("test_") in SLOW or path.as_posix().startswith(SLOW_FOLDERS):
-            item.add_marker("slow")
-
-
 @pytest.fixture(scope="session", autouse=True)
 def _own_temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What the tests' processes leave (launchers' logs, sockets) goes when pytest's folder goes."""

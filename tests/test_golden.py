@@ -1,5 +1,5 @@
-"""Behaviour frozen in tests/golden: the options of each command, the settings of each recipe,
-values of rewards, metrics of tiny runs.
+"""Behaviour frozen in tests/golden: the settings of the first recipes, values of rewards, metrics
+of tiny runs.
 
 After an intended change, or an upgrade of TRL or torch, rewrite the files with
 R1_RECIPES_WRITE_GOLDEN=1 and explain each changed line in the commit. Only public names and the
@@ -14,8 +14,6 @@ import json
 import math
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,12 +22,14 @@ import pytest
 import yaml
 
 from benchmarks.rows import rows
-from r1_recipes.__main__ import commands
 from r1_recipes.recipe.load import load_recipe
 from r1_recipes.rewards import REWARDS, get_reward_funcs, reward_parameters
 from tests.conftest import RECIPES, REPOSITORY, method_of
 
+pytestmark = pytest.mark.slow
+
 GOLDEN = Path(__file__).parent / "golden"
+FIRST = [path for path in RECIPES if path.parent.name == "recipes" or path.stem.startswith("demo_")]
 # Settings that the trainers derive from the device or the log level.
 DERIVED = {
     "accelerator_config",
@@ -43,9 +43,8 @@ DERIVED = {
 UNSTEADY = re.compile(r"time|second|cache_hits")
 # Short enough for the rows here to reach both ends of the curves.
 PARAMETERS = {"cosine_max_len": 100, "max_completion_len": 120, "soft_punish_cache": 60}
-# No row of benchmarks/rows.py has the columns that these need, and no row here an environment.
-OF_TASKS = {"countdown", "code", "binary_code", "summary_facts", "summary_compression"}
-OF_ENVIRONMENTS = {"verifiers"}
+# No row of benchmarks/rows.py has the columns that these need.
+OF_TASKS = {"countdown", "code", "binary_code"}
 OF_SHAPE = [
     "accuracy",
     "exact_match",
@@ -93,25 +92,11 @@ def differences(golden: Any, now: Any, where: str, rel: float, abs: float) -> li
     return [line for place, old, new in pairs for line in differences(old, new, place, rel, abs)]
 
 
-def test_help() -> None:
-    """Each command ends well, and has these options; what it says of them is free."""
-    environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
-    options = {}
-    for command in ("", *commands()):
-        words = [sys.executable, "-m", "r1_recipes", *command.split(), "--help"]
-        done = subprocess.run(
-            words, cwd=REPOSITORY, env=environment, capture_output=True, text=True
-        )
-        assert done.returncode == 0 and done.stderr == "", (command, done.stderr)
-        options[command] = sorted(set(re.findall(r"(?<![\w-])--\w[\w-]*", done.stdout)))
-    check("help", options)
-
-
 def test_resolved_recipes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(REPOSITORY)
     monkeypatch.delenv("ACCELERATE_MIXED_PRECISION", raising=False)
     found = {}
-    for path in RECIPES:
+    for path in FIRST:
         name, method = path.relative_to(REPOSITORY).as_posix(), method_of(path)
         own = yaml.safe_load(path.read_text(encoding="utf-8"))
         # Without an accelerator the loader changes these keys unless they are typed, and with
@@ -183,7 +168,7 @@ def test_rewards() -> None:
             {"completion": row.completion, "solution": row.gold, "question": question}
             for question, row in drawn
         ]
-        values[mix] = paid(sorted(set(REWARDS) - OF_TASKS - OF_ENVIRONMENTS), batch, "boxed")
+        values[mix] = paid(sorted(set(REWARDS) - OF_TASKS), batch, "boxed")
     for name in given["formats"]:
         values[f"shapes as {name}"] = paid(
             OF_SHAPE, [{"completion": text, "solution": "42"} for text in given["shapes"]], name
@@ -193,7 +178,7 @@ def test_rewards() -> None:
         {"completion": shape.format(**{"reasoning": "Well.", "answer": "", **row}), **row}
         for row in given["tasks"]
     ]
-    values["tasks"] = paid(sorted(set(REWARDS) - OF_ENVIRONMENTS), tasks, "think_answer")
+    values["tasks"] = paid(sorted(REWARDS), tasks, "think_answer")
     check("rewards", values)
 
 

@@ -6,10 +6,9 @@ import pytest
 import yaml
 
 from r1_recipes import evaluate
-from r1_recipes.common.errors import RecipeError
-from r1_recipes.metrics.run import _judgeable, judges_of, rows_to_judge
-from r1_recipes.metrics.scores import judge, verdicts
-from tests.conftest import RECIPES, REPOSITORY
+from r1_recipes.metrics.run import judges_of, rows_to_judge
+from r1_recipes.metrics.scores import judge
+from tests.conftest import REPOSITORY
 from tests.support.chat_server import chat_server, reply
 
 
@@ -228,36 +227,6 @@ def test_a_model_behind_a_server_is_judged_like_any_other(benchmark, tmp_path, c
         assert "chat_template: has no effect with backend openai" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "changes, arguments, message",
-    [
-        ({"num_generations": 2}, [], "unknown key 'num_generations' for evaluate"),
-        ({"num_samples": -1}, [], "num_samples: must be in [0, inf), got -1"),
-        ({"backend": "sglang"}, [], "unknown value 'sglang'"),
-        ({"temperature": 0}, [], "temperature: 0 gives 2 identical completions"),
-        (
-            {"temperature": 0, "num_samples": 0},
-            ["--num_samples", "3"],
-            "temperature 0 gives 3 identical samples per row",
-        ),
-        ({"use_peft": True}, [], "use_peft: no effect"),
-        ({"reward_funcs": ["acuracy"]}, [], "Did you mean 'accuracy'"),
-        ({}, ["--num_samples", "-1"], "--num_samples must be 0 or more"),
-        ({}, [], "--model: missing"),
-    ],
-)
-def test_a_benchmark_that_cannot_work_is_refused_before_anything_is_loaded(
-    benchmark, changes, arguments, message, capsys, monkeypatch
-):
-    monkeypatch.setattr(
-        evaluate, "rows_to_judge", lambda recipe: pytest.fail("nothing may be loaded")
-    )
-    model = [] if "missing" in message else ["--model", "nowhere"]
-    with pytest.raises(SystemExit):
-        evaluate.main([benchmark(**changes), *model, *arguments])
-    assert message in capsys.readouterr().err
-
-
 def test_a_reward_that_fails_costs_a_column_and_no_completion(
     benchmark, tiny_model, tmp_path, caplog
 ):
@@ -286,31 +255,6 @@ def fails_on_rubbish(completions, **columns):
     return [0.0] * len(completions)
 
 
-def test_rows_without_a_usable_reference_answer_are_counted_and_dropped(
-    benchmark, tmp_path, caplog
-):
-    rows = [
-        {"question": "2+2?", "answer": "#### 4", "scorer": None},
-        {"question": "Why?", "answer": "#### why is it so?", "scorer": None},
-    ]
-    data = tmp_path / "rows.jsonl"
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    recipe = evaluate.load_benchmark([benchmark(dataset_name=str(data), reward_funcs=["format"])])
-    assert recipe.method == "evaluate"
-    assert rows_to_judge(recipe)[0]["solution"] == ["4"]
-    warning = (
-        "1 of 2 rows cannot be scored by accuracy (first: row 1, reference answer 'why is it so?'"
-    )
-    assert warning in caplog.text
-    data.write_text(json.dumps(rows[1]) + "\n")
-    with pytest.raises(
-        RecipeError, match=r"reward_funcs: 1 of 1 rows cannot be scored by accuracy .*'why is it so"
-    ):
-        rows_to_judge(
-            evaluate.load_benchmark([benchmark(dataset_name=str(data), reward_funcs=["accuracy"])])
-        )
-
-
 # A row of each set in its true columns (invented), a right answer, and a wrong one.
 BENCHMARKS = {
     "gsm8k": (
@@ -330,25 +274,8 @@ BENCHMARKS = {
         "3/4",
         "4/3",
     ),
-    "aime24": (
-        {
-            "id": 0,
-            "problem": "5*5?",
-            "solution": "25.",
-            "answer": "025",
-            "url": "https://example.org",
-            "year": "2024",
-        },
-        "25",
-        "250",
-    ),
     "aime25": ({"problem": "5*5?", "answer": "25", "id": "0"}, "025", "26"),
-    "countdown": ({"target": 31, "nums": [7, 4, 3]}, "7 * 4 + 3", "7 * 4 + 4"),
 }
-
-
-def test_every_benchmark_has_a_row_here():
-    assert set(BENCHMARKS) == {path.stem for path in RECIPES if path.parent.name == "benchmarks"}
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
@@ -377,216 +304,3 @@ def test_a_shipped_benchmark_reads_its_set_and_judges_it(name, tmp_path, monkeyp
         [True, False, True],
     )
     assert scores.greedy == [1.0] and scores.sampled == [0.0] and scores.sampled_lenient == [0.5]
-
-
-def test_a_benchmark_prompts_as_deepseek_recommends(benchmark):
-    template = r"{question} Please reason step by step, and put your final answer within \boxed{}."
-    command = [
-        benchmark(),
-        "--response_format",
-        "think_boxed",
-        "--system_prompt",
-        "",
-        "--prompt_template",
-        template,
-    ]
-    (first, *_), _ = rows_to_judge(evaluate.load_benchmark(command))
-    assert first["prompt"] == [{"role": "user", "content": template.replace("{question}", "2+2?")}]
-
-
-@pytest.fixture
-def words(tmp_path, tiny_model):
-    """A GRPO recipe whose golds are words; ``words(key=value)`` changes keys."""
-    rows = [
-        {"prompt": "Capital of France?", "solution": "Paris"},
-        {"prompt": "Author of Ulysses?", "solution": "James Joyce"},
-    ]
-    (tmp_path / "words.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-    def write(**changes):
-        settings = {
-            "model_name_or_path": str(tiny_model),
-            "dataset_name": str(tmp_path / "words.jsonl"),
-            "dataset_train_split": "train[:0]",
-            "mapper": "prompt_solution",
-            "response_format": "think_answer",
-            "reward_funcs": ["format", "exact_match"],
-            "max_completion_length": 4,
-            "use_cpu": True,
-            "bf16": False,
-            "dtype": "float32",
-            "output_dir": str(tmp_path / "run"),
-        }
-        path = tmp_path / "words.yaml"
-        path.write_text(yaml.safe_dump({**settings, **changes}))
-        return str(path)
-
-    return write
-
-
-def starts_alike(completions, solution, **columns):
-    return [
-        1.0 if gold[0] in turn["content"] else 0.0
-        for gold, (turn,) in zip(solution, completions, strict=True)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("changes", "strict", "lenient"),
-    [
-        # 1 of 2 stands where the format wants it, the other one after "the answer is"
-        ({}, [True, False, False], [True, True, False]),
-        ({"reward_funcs": ["answer_match"]}, [True, False, False], [True, True, False]),
-        # a function of one's own does not say how it reads an answer: strict alone
-        (
-            {"reward_funcs": ["tests.core.test_evaluate:starts_alike"]},
-            [True, True, False],
-            [True, True, False],
-        ),
-        # each row's own task's reward
-        (
-            {
-                "reward_funcs": ["tests.core.test_evaluate:starts_alike", "exact_match"],
-                "task_rewards": {
-                    "Paris": ["exact_match"],
-                    "James Joyce": ["tests.core.test_evaluate:starts_alike"],
-                },
-                "task_column": "solution",
-            },
-            [True, True, False],
-            [True, True, False],
-        ),
-    ],
-    ids=["exact_match", "answer_match", "own", "routed"],
-)
-def test_reference_answers_in_words_are_scored_by_the_first_reward_that_reads_them(
-    words, changes, strict, lenient
-):
-    from r1_recipes.prompts import FORMATS
-
-    recipe = evaluate.load_benchmark([words(**changes)])
-    fmt = FORMATS["think_answer"]
-    rows = [{"prompt": "?", "solution": gold} for gold in ("Paris", "James Joyce", "James Joyce")]
-    texts = [fmt.render("So.", "Paris."), "The answer is James Joyce", "I do not know"]
-    assert verdicts(fmt, judges_of(recipe, fmt), rows, texts) == (strict, lenient)
-
-
-def test_the_command_scores_reference_answers_in_words(words, tmp_path, capsys):
-    evaluate.main(
-        [
-            words(),
-            "--num_samples",
-            "1",
-            "--dataset_train_split",
-            "train[:1]",
-            "--dataset_test_split",
-            "train[1:]",
-        ]
-    )
-    printed = capsys.readouterr().out
-    assert "| reward format | reward exact_match |" in printed
-    assert (
-        f"Judged on 1 held-out rows (split 'train[1:]' of {tmp_path / 'words.jsonl'})." in printed
-    )
-
-
-def test_rows_of_two_tasks_are_judged_by_task_rewards(words):
-    own = "tests.core.test_evaluate:starts_alike"
-    tasks = {
-        "task_rewards": {"Paris": ["exact_match"], "James Joyce": [own]},
-        "task_column": "solution",
-    }
-    recipe = evaluate.load_benchmark(
-        [
-            words(
-                reward_funcs=["exact_match", own],
-                dataset_train_split="train",
-                dataset_test_split="train",
-                **tasks,
-            )
-        ]
-    )
-    assert rows_to_judge(recipe)[0]["solution"][:] == ["Paris", "James Joyce"]
-
-
-def test_what_can_be_judged_is_found_without_decoding_pictures(words):
-    from datasets import Dataset, Image
-
-    from r1_recipes.prompts import FORMATS
-
-    row = {
-        "prompt": [{"role": "user", "content": "?"}],
-        "solution": "4",
-        "image": {"bytes": b"no picture", "path": None},
-    }
-    rows = Dataset.from_list([row]).cast_column("image", Image())
-    assert len(_judgeable(evaluate.load_benchmark([words()]), FORMATS["think_answer"], rows)) == 1
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        # A single file is every split, so "test" is what was trained on.
-        (
-            {"dataset_train_split": "train"},
-            "2 of 2 rows in split 'test' of .*'train\\[:-1\\]'.*--dataset_test_split train",
-        ),
-        (
-            {"dataset_train_split": "train", "dataset_test_split": "train[-1:]"},
-            "dataset_test_split: 1 of 1 rows in",
-        ),
-        ({"dataset_train_split": "train", "dataset_test_split": "train"}, None),
-        ({"dataset_train_split": "train[:1]", "dataset_test_split": "train[1:]"}, None),
-    ],
-)
-def test_training_rows_are_not_called_held_out(words, changes, said):
-    recipe = evaluate.load_benchmark([words(**changes)])
-    if said:
-        with pytest.raises(RecipeError, match=said):
-            rows_to_judge(recipe)
-        return
-    _, what = rows_to_judge(recipe)
-    assert ("held-out" in what) == (changes["dataset_train_split"] != "train") and (
-        "training rows" in what
-    ) == ("held-out" not in what)
-
-
-class SimpleTokenizer:
-    pad_token_id = 0
-
-    def __call__(self, text, **options):
-        return {"input_ids": [*map(ord, text)]}
-
-
-def counts(completions, completion_ids, **columns):
-    counts.calls += 1
-    return [len(ids) / 3 for ids in completion_ids]  # 1 for three tokens
-
-
-def test_a_user_s_reward_gets_tokens_and_is_called_once(words):
-    from r1_recipes.prompts import FORMATS
-    from r1_recipes.rewards.call import score
-
-    recipe = evaluate.load_benchmark([words(reward_funcs=["tests.core.test_evaluate:counts"])])
-    judges = judges_of(recipe, FORMATS["think_answer"])
-    ((name, judge),) = judges.items()
-    counts.calls = 0
-    rows = [{"prompt": "?", "solution": "x"}] * 2
-    tokenizer = SimpleTokenizer()
-    given = {name: score(name, judge, rows, ["ab", ""], tokenizer, [3, 2])}
-    assert (
-        verdicts(FORMATS["think_answer"], judges, rows, ["ab", ""], given)[0] == [True, False]
-        and counts.calls == 1
-    )
-
-
-def test_a_link_in_the_output_is_not_written_through(tmp_path, tiny_model, benchmark, capsys):
-    (tmp_path / "victim").mkdir()
-    (tmp_path / "scores").mkdir()
-    (tmp_path / "scores" / "1_model").symlink_to(tmp_path / "victim")
-    with pytest.raises(SystemExit) as ended:
-        evaluate.main(
-            [benchmark(), "--model", str(tmp_path / "model"), "--output", str(tmp_path / "scores")]
-        )
-    assert ended.value.code == 2 and "1_model: is a link to" in capsys.readouterr().err
-    assert not list((tmp_path / "victim").iterdir())

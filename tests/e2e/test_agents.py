@@ -13,6 +13,8 @@ import pytest
 
 from tests.conftest import REPOSITORY
 
+pytestmark = pytest.mark.slow
+
 DOCUMENT = (REPOSITORY / "docs" / "agents.md").read_text(encoding="utf-8")
 
 
@@ -67,13 +69,3 @@ def test_the_example_trains_is_judged_and_is_shown(folder):
         "judged",
     )
     assert "greedy accuracy" in said
-
-
-def test_preflight_plays_an_episode_by_hand(folder):
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src"), "HF_HUB_OFFLINE": "1"}
-    words = [sys.executable, "-m", "r1_recipes.preflight", "my_game.yaml", "--smoke", "--no-model"]
-    done = subprocess.run(
-        words, cwd=folder, env=environment, capture_output=True, text=True, timeout=300
-    )
-    assert "An episode without a model, which calls each tool once; reward 0:" in done.stdout
-    assert "[tool guess]" in done.stdout and "contract.tools" in done.stdout

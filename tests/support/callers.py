@@ -10,7 +10,6 @@ from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
 
-from r1_recipes.extras.agents.guess import GuessNumber
 from tests.conftest import REPOSITORY
 
 _TEMPLATE = REPOSITORY / "recipes" / "templates" / "short_tools.jinja"
@@ -95,7 +94,7 @@ def _conversation(turns: list[dict[str, Any]], rng: Random) -> list[dict[str, An
 
 
 @dataclass
-class Game(GuessNumber):
+class Game:
     """Guess a number from 1 to 9; hints end by a generator. After ``hold_at`` episodes a call makes
     the file ``hold``, and waits.
     """
@@ -108,8 +107,8 @@ class Game(GuessNumber):
     def draw(cls, rng: Random) -> dict[str, Any]:
         return {"question": "Find it.", "number": rng.randint(1, 9), "seed": rng.randrange(2**31)}
 
-    def reset(self, number: int, seed: int, **row: Any) -> None:
-        super().reset(number)
+    def reset(self, number: int, seed: int = 0, **row: Any) -> None:
+        self._number, self._found = number, False
         Game.begun += 1
         self._rng = Random(seed)
 
@@ -123,4 +122,9 @@ class Game(GuessNumber):
         if self.hold and Game.begun > self.hold_at and not Path(self.hold).exists():
             Path(self.hold).touch()
             time.sleep(600)
-        return f"{super().guess(number).partition(';')[0]}{self._rng.choice('.!?')}"
+        self._found = number == self._number
+        hint = "Right" if self._found else "higher" if number < self._number else "lower"
+        return hint + self._rng.choice(".!?")
+
+    def get_reward(self) -> float:
+        return float(self._found)

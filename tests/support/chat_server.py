@@ -28,8 +28,7 @@ def reply(text: str, tokens: Any = 5) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def chat_server(
-    answer: Callable[[dict[str, Any], int], Any],
-    owner: str | None = None,
+    answer: Callable[[dict[str, Any], int], Any], owner: str | None = None
 ) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Serve until the block ends.
 

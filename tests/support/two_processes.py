@@ -33,11 +33,6 @@ def tokens(
     return [float(len(ids)) for ids in completion_ids]
 
 
-def on_first_rank(completions: list, **columns: Any) -> list[float]:
-    """1 on the first rank, 0 on the others."""
-    return [float(processes.rank() == 0)] * len(completions)
-
-
 def settings(folder: Path, model: str, data: str, name: str, **changes: Any) -> dict[str, Any]:
     """A recipe of four steps, with four completions or rows a step in all; ``None`` leaves a key
     out.

@@ -8,17 +8,12 @@ import contextlib
 import json
 import logging
 import os
-import pickle
 import signal
-import socket
-import subprocess
-import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,7 +21,6 @@ import pytest
 from r1_recipes.common.chat_client import ChatServer
 from r1_recipes.common.errors import RecipeError
 from tests.support.loopback import Handler, loopback
-from tests.support.needs import needs
 
 pytest.importorskip("openai", reason="the extra 'generate' is not installed")
 
@@ -180,93 +174,6 @@ def test_a_reply_and_what_was_sent_for_it(chat_stub: Callable[..., ChatStub]) ->
     assert stub.headers[0]["authorization"] == f"Bearer {KEY}"
 
 
-@needs("agents")
-def test_each_request_is_sent_with_its_own_tools(
-    chat_stub: Callable[..., ChatStub],
-) -> None:
-    from r1_recipes.completions.openai import OpenAIBackend
-    from r1_recipes.completions.types import Request
-    from r1_recipes.extras.agents.registry import TOOLS
-    from r1_recipes.recipe.types import RecipeArguments, SamplingSettings
-
-    stub = chat_stub(says(completion("4")))
-    model, script = (
-        SimpleNamespace(model_name_or_path="m"),
-        RecipeArguments(dataset_name="d", response_format="boxed"),
-    )
-    backend = OpenAIBackend(
-        SimpleNamespace(model=model, script=script, training=SamplingSettings())
-    )
-    # Rows of two environments, one of which has no methods.
-    requests = [
-        Request(0, [{"role": "user", "content": "plain"}]),
-        Request(1, ASK, (TOOLS["calculator"],)),
-    ]
-    backend.run(requests, lambda index, made, error: None, [(0.0, 1)])
-    sent = {request["messages"][0]["content"]: request.get("tools") for request in stub.requests}
-    assert sent["plain"] is None and sent["2+2?"][0]["function"]["name"] == "calculator"
-
-
-def test_reasoning_under_its_other_name_and_no_usage(chat_stub: Callable[..., ChatStub]) -> None:
-    chat_stub(says(completion("4", "length", None, reasoning="2 and 2")))
-    (reply,) = ChatServer("m").chat([ASK])
-    assert (reply.text, reply.reasoning, reply.tokens, reply.finish_reason) == (
-        "4",
-        "2 and 2",
-        None,
-        "length",
-    )
-
-
-def test_content_null_is_an_empty_text(chat_stub: Callable[..., ChatStub]) -> None:
-    # What a reasoning parser leaves of a completion that was cut off before its answer.
-    stub = chat_stub(says(completion(None, "length", reasoning_content="so")))
-    (reply,) = ChatServer("m").chat([ASK])
-    assert (reply.text, reply.reasoning, reply.error) == ("", "so", None)
-    assert len(stub.requests) == 1
-
-
-def test_a_reply_without_what_it_may_leave_out(chat_stub: Callable[..., ChatStub]) -> None:
-    bare = {"choices": [{"message": {"content": "4"}}], "usage": {}}
-    chat_stub(says(bare))
-    (reply,) = ChatServer("m").chat([ASK])
-    assert (reply.text, reply.reasoning, reply.tokens, reply.finish_reason, reply.error) == (
-        "4",
-        None,
-        None,
-        None,
-        None,
-    )
-
-
-def test_replies_keep_their_order_and_are_reported_as_they_arrive(
-    chat_stub: Callable[..., ChatStub],
-) -> None:
-    def script(request: dict[str, Any], number: int) -> Answer:
-        asked = request["messages"][0]["content"]
-        return Answer(
-            completion(f"re {asked} {request['seed']}"), delay=0.03 if asked == "0" else 0.0
-        )
-
-    chat_stub(script)
-    told: dict[int, str] = {}
-    conversations = [[{"role": "user", "content": str(i)}] for i in range(10)]
-    replies = ChatServer("m").chat(
-        conversations, seeds=range(100, 110), on_reply=lambda i, reply: told.update({i: reply.text})
-    )
-    assert [reply.text for reply in replies] == [f"re {i} {100 + i}" for i in range(10)]
-    assert told == {i: reply.text for i, reply in enumerate(replies)}
-    assert next(iter(told)) != 0  # the slow one is not waited for
-    assert ChatServer("m").chat([]) == []
-
-
-def test_no_more_requests_at_once_than_allowed(chat_stub: Callable[..., ChatStub]) -> None:
-    stub = chat_stub(says(completion(), delay=0.03))
-    replies = ChatServer("m", max_concurrency=3).chat([ASK] * 12)
-    assert [reply.text for reply in replies] == ["4"] * 12
-    assert stub.most == 3
-
-
 HALF = json.dumps(completion()).encode()[:90]
 DEEP = (
     json.dumps(completion())
@@ -293,13 +200,6 @@ def test_what_breaks_twice_and_then_works(
     (reply,) = ChatServer("m", timeout=0.15 if first.delay else 5.0).chat([ASK])
     assert (reply.text, reply.error) == ("4", None)
     assert len(stub.requests) == 3
-
-
-def test_retry_after_is_kept(chat_stub: Callable[..., ChatStub]) -> None:
-    chat_stub(after(1, Answer({}, status=429, headers={"Retry-After": "0.3"})))
-    begin = time.monotonic()
-    ChatServer("m").chat([ASK])
-    assert time.monotonic() - begin > 0.3  # without the header: 2 ms
 
 
 @pytest.mark.parametrize(
@@ -415,90 +315,6 @@ def test_a_refusal_ends_all_at_once_and_shows_no_key(
     assert "hidden-word" not in str(refusal.value)
 
 
-def test_no_log_and_no_reply_shows_the_key(
-    chat_stub: Callable[..., ChatStub], caplog: pytest.LogCaptureFixture
-) -> None:
-    chat_stub(says({"error": {"message": f"you sent {KEY}"}}, status=500))
-    caplog.set_level(logging.DEBUG)
-    (reply,) = ChatServer("m", max_retries=1).chat([ASK])
-    assert "you sent ***" in reply.error
-    assert "openai" in caplog.text
-    assert KEY not in caplog.text
-    assert KEY not in repr(ChatServer("m")) + str(pickle.dumps(ChatServer("m")))
-
-
-def test_a_key_with_a_line_break_and_no_key(
-    chat_stub: Callable[..., ChatStub], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stub = chat_stub(says(completion()))
-    monkeypatch.setenv("OPENAI_API_KEY", f"{KEY}\n")  # as `$(cat key)` in a .env file leaves it
-    assert ChatServer("m").chat([ASK])[0].text == "4"
-    monkeypatch.delenv("OPENAI_API_KEY")
-    assert ChatServer("m").chat([ASK])[0].text == "4"
-    assert [headers["authorization"] for headers in stub.headers] == [
-        f"Bearer {KEY}",
-        "Bearer none",
-    ]
-
-
-def test_a_server_that_does_not_listen(
-    chat_stub: Callable[..., ChatStub], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
-    chat_stub(says(completion()))  # for the short waits
-    monkeypatch.setenv("OPENAI_BASE_URL", address)
-    replies = ChatServer("m", max_retries=1).chat([ASK] * 2)
-    assert [reply.error for reply in replies] == [
-        "ConnectError: All connection attempts failed."
-    ] * 2
-
-
-@pytest.mark.parametrize(
-    ("address", "message"),
-    [
-        (None, "OPENAI_BASE_URL: must start with http.*, got ''"),
-        ("", "OPENAI_BASE_URL: must start with http.*, got ''"),
-        ("127.0.0.1:8000/v1", r"OPENAI_BASE_URL: must start with .*, got '127\.0\.0\.1:8000/v1'"),
-    ],
-)
-def test_an_invalid_address_is_refused(
-    monkeypatch: pytest.MonkeyPatch, address: str | None, message: str
-) -> None:
-    monkeypatch.setenv("OPENAI_BASE_URL", address) if address is not None else monkeypatch.delenv(
-        "OPENAI_BASE_URL", raising=False
-    )
-    with pytest.raises(RecipeError, match=message):
-        ChatServer("m").chat([ASK])
-
-
-def test_without_the_client_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "openai", None)
-    with pytest.raises(RecipeError, match=r"pip install -c constraints\.txt -e '\.\[generate\]'"):
-        ChatServer("m").check()
-
-
-@pytest.mark.parametrize("tokens", ["few", -1, 1.5, 10**30])
-def test_an_invalid_count_of_tokens_is_dropped(
-    chat_stub: Callable[..., ChatStub], tokens: Any
-) -> None:
-    chat_stub(says(completion(tokens=tokens)))
-    (reply,) = ChatServer("m").chat([ASK])
-    assert (reply.text, reply.tokens) == ("4", None)
-
-
-def test_an_error_of_on_reply_ends_the_rest(chat_stub: Callable[..., ChatStub]) -> None:
-    stub = chat_stub(says(completion()))
-
-    def full_disk(index: int, reply: Any) -> None:
-        raise OSError("no space left")
-
-    with pytest.raises(OSError, match="no space left"):
-        ChatServer("m", max_concurrency=1).chat([ASK] * 5, on_reply=full_disk)
-    assert len(stub.requests) <= 2
-
-
 def raise_interrupt(number: int, frame: Any) -> None:
     raise KeyboardInterrupt
 
@@ -524,28 +340,3 @@ def test_ctrl_c_ends_promptly(chat_stub: Callable[..., ChatStub], handler: Any) 
         signal.signal(signal.SIGINT, previous)
     assert time.monotonic() - begin < 5.0
     assert len(stub.requests) == 16
-
-
-def test_proxies_are_the_environment_s(
-    chat_stub: Callable[..., ChatStub], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    proxy = chat_stub(says(completion("by the proxy")))
-    direct = chat_stub(says(completion("direct")))
-    monkeypatch.setenv("HTTP_PROXY", proxy.url.removesuffix("/v1"))
-    assert ChatServer("m").chat([ASK])[0].text == "by the proxy"
-    assert proxy.headers[0]["path"] == f"{direct.url}/chat/completions"
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
-    assert ChatServer("m").chat([ASK])[0].text == "direct"
-
-
-def test_importing_loads_no_client() -> None:
-    code = (
-        "import sys, r1_recipes.common.chat_client; print(*(name for name in ('openai', 'torch') "
-        "if name in sys.modules))"
-    )
-    assert (
-        subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True
-        ).stdout.split()
-        == []
-    )

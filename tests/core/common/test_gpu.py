@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 
 import pytest
@@ -65,43 +64,6 @@ def test_a_gpu_that_torch_cannot_use_is_refused_with_its_driver(
     )
 
 
-def test_generation_is_refused_too_but_not_by_a_server(machine, tmp_path: Path) -> None:
-    machine(OLD)
-    path = tmp_path / "own.yaml"
-    path.write_text("model_name_or_path: a\ndataset_name: b\noutput_dir: c\n", encoding="utf-8")
-    with pytest.raises(RecipeError, match="use_cpu: "):
-        load_recipe([str(path)], "generate")
-    load_recipe([str(path), "--backend", "openai"], "generate")
-
-
-@pytest.mark.parametrize("hidden", ["", "-1"])
-def test_a_gpu_that_the_user_hides_is_not_missed(
-    machine, monkeypatch: pytest.MonkeyPatch, hidden: str
-) -> None:
-    machine(OLD)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
-    assert gpu.unusable_gpu() is None
-
-
-def test_without_a_device_nothing_is_wrong(machine) -> None:
-    assert gpu.unusable_gpu() is None
-
-
-def test_torch_without_cuda_is_named(machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    machine(OPEN)
-    monkeypatch.setattr(torch.version, "cuda", None)
-    assert "without CUDA" in str(gpu.unusable_gpu())
-
-
-def test_nvidia_smi_answers_where_there_is_no_control_device(machine, tmp_path: Path) -> None:
-    command = tmp_path / "nvidia-smi"
-    command.write_text("#!/bin/sh\necho 551.86\n", encoding="utf-8")
-    command.chmod(command.stat().st_mode | stat.S_IXUSR)
-    assert "driver 551.86)" in str(gpu.unusable_gpu())
-    command.write_text("#!/bin/sh\nexit 9\n", encoding="utf-8")
-    assert gpu.unusable_gpu() is None
-
-
 @pytest.mark.parametrize(
     "visible, first", [(None, "0"), ("3,5", "3"), ("GPU-7a, GPU-9b", "GPU-7a")]
 )
@@ -121,18 +83,6 @@ def test_without_a_launcher_one_gpu_is_used(
     )
 
 
-@pytest.mark.parametrize("count, world_size", [(1, None), (0, None), (8, "8")])
-def test_one_gpu_or_a_launchers_are_left_alone(
-    monkeypatch: pytest.MonkeyPatch, count: int, world_size: str | None
-) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    monkeypatch.delenv("WORLD_SIZE", raising=False)
-    if world_size:
-        monkeypatch.setenv("WORLD_SIZE", world_size)
-    assert gpu.use_first_gpu() is None and os.environ["CUDA_VISIBLE_DEVICES"] == "0,1"
-
-
 @pytest.mark.parametrize("capability, lacks", [((7, 5), True), ((8, 0), False), ((9, 0), False)])
 def test_bf16_needs_capability_8(
     monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], lacks: bool
@@ -141,11 +91,3 @@ def test_bf16_needs_capability_8(
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *device: capability)
     assert gpu.lacks_bf16() is lacks
-
-
-def test_vllm_is_quiet_unless_the_user_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VLLM_LOGGING_LEVEL", "DEBUG")
-    monkeypatch.setenv("VLLM_NO_USAGE_STATS", "")
-    monkeypatch.delenv("VLLM_NO_USAGE_STATS")
-    gpu.quiet_vllm()
-    assert (os.environ["VLLM_LOGGING_LEVEL"], os.environ["VLLM_NO_USAGE_STATS"]) == ("DEBUG", "1")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,13 +9,9 @@ import pytest
 
 from r1_recipes.common import plugins
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.common.plugins import import_object
 from r1_recipes.data import get_mapper
-from r1_recipes.recipe import load_recipe
 from r1_recipes.rewards import get_reward_funcs
-from tests.support.needs import needs
 
-BASE = "model_name_or_path: nobody/model\ndataset_name: nobody/data\nuse_cpu: true\nbf16: false\n"
 CODE = """
 from r1_recipes.data import Mapper
 
@@ -61,7 +54,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     "place", ["../meine-rewards.py", "{0}/meine-rewards.py", "../belohnung.py", "{0}/belohnung"]
 )
-@needs("agents")
 def test_rewards_mappers_tools_and_environments_are_found_by_file(folder: Path, place: str) -> None:
     place = place.format(folder)
     (reward,) = get_reward_funcs([f"{place}:kurz"])
@@ -75,37 +67,6 @@ def test_rewards_mappers_tools_and_environments_are_found_by_file(folder: Path, 
 
     assert environment_kinds(f"{place}:Spiel")[None].__name__ == "Spiel"
     assert build_tools([f"{place}:werkzeug"], Limits(1.0, 100))[0].__name__ == "werkzeug"
-
-
-@pytest.mark.parametrize("name", ["belohnung:kurz", "belohnung.py:kurz", "./meine-rewards.py:kurz"])
-def test_code_beside_the_recipe_is_found_from_anywhere(folder: Path, name: str) -> None:
-    path = folder / "own.yaml"
-    path.write_text(f"{BASE}reward_funcs: ['{name}']\n", encoding="utf-8")
-    assert load_recipe([str(path)], "grpo").script.reward_funcs == [name]
-    (reward,) = get_reward_funcs([name])
-    assert reward(completions=["a", "b"]) == [1.0, 1.0]
-
-
-def test_the_working_directory_goes_before_the_recipe_s_folder(folder: Path) -> None:
-    Path("belohnung.py").write_text(
-        "def kurz(completions, **columns): return [2.0]\n", encoding="utf-8"
-    )
-    plugins.look_beside(folder / "own.yaml")
-    assert import_object("belohnung.py:kurz", "reward")(completions=["a"]) == [2.0]
-
-
-def test_what_a_file_holds_can_be_pickled_for_another_process(folder: Path) -> None:
-    reward = import_object(f"{folder}/meine-rewards.py:kurz", "reward")
-    code = (
-        "import pickle, sys; sys.path = eval(sys.argv[1]); "
-        "print(pickle.loads(bytes.fromhex(sys.argv[2]))(completions='ab'))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, repr(sys.path), pickle.dumps(reward).hex()],
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout.split() == ["[1.0,", "1.0]"], done.stderr
 
 
 MISTAKES = [
@@ -140,7 +101,6 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("name", "text", "said"), MISTAKES)
-@needs("agents")
 def test_code_that_cannot_be_imported_costs_one_line(
     folder: Path, name: str, text: str | None, said: str
 ) -> None:
@@ -155,28 +115,3 @@ def test_code_that_cannot_be_imported_costs_one_line(
     ):
         with pytest.raises(RecipeError, match=said):
             build()
-
-
-@pytest.mark.parametrize(
-    ("name", "fix"),
-    [
-        ("belohnung.f", "belohnung:f"),
-        ("belohnung.py", "belohnung.py:NAME"),
-        ("nobody", "my_module:my_reward"),
-    ],
-)
-def test_a_name_without_a_colon_gets_a_fix_with_a_colon(name: str, fix: str) -> None:
-    with pytest.raises(RecipeError, match=rf"write a colon: {re.escape(fix)}\.") as error:
-        get_reward_funcs([name])
-    assert "\n" not in str(error.value)
-
-
-def test_a_file_of_the_working_directory_takes_no_library_s_place(folder: Path) -> None:
-    Path("mine.py").write_text("def f(completions, **columns): return [0.0]\n", encoding="utf-8")
-    Path("colorsys.py").write_text("raise SystemExit('shadowed')\n", encoding="utf-8")
-    sys.modules.pop("colorsys", None)
-    import_object("mine:f", "reward")
-    import colorsys
-
-    assert colorsys.hls_to_rgb(0, 0, 0) == (0, 0, 0)
-    sys.modules.pop("mine")

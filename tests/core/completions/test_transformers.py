@@ -2,8 +2,6 @@
 
 from types import SimpleNamespace
 
-from tests.support.needs import needs
-
 
 def test_reading_a_prompt_once_changes_no_completion(tmp_path):
     """The shared cache must give what plain generation gives, for prompts of different lengths in
@@ -60,19 +58,3 @@ def test_reading_a_prompt_once_changes_no_completion(tmp_path):
             assert 0 < completion.tokens <= 12 and (completion.finish_reason == "length") <= (
                 completion.tokens == 12
             )
-
-
-@needs("agents")
-def test_an_empty_message_has_no_calls(tiny_model):
-    """Transformers reads no ids as no messages at all."""
-    from transformers import AutoTokenizer
-    from trl.chat_template_utils import qwen3_template
-
-    from r1_recipes.completions.turns import read_completion
-    from r1_recipes.completions.types import Completion, Request
-    from r1_recipes.extras.agents.registry import TOOLS
-
-    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
-    tokenizer.response_template = qwen3_template
-    request = Request(0, [{"role": "user", "content": "?"}], (TOOLS["calculator"],))
-    assert read_completion(tokenizer, request, [], 1, "stop") == Completion("", 1, "stop")

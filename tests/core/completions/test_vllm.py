@@ -9,19 +9,15 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from r1_recipes.common.errors import RecipeError
-from r1_recipes.completions import get_backend, load_format, vllm
-from r1_recipes.completions.types import close
+from r1_recipes.completions import get_backend, load_format
 from r1_recipes.metrics import run
 from r1_recipes.recipe import load_recipe
-from r1_recipes.recipe.engine import GIB
 
 PROMPTS = [[{"role": "user", "content": text}] for text in ("short", "a longer one", "1")]
 
@@ -103,67 +99,6 @@ def test_an_evaluation_has_its_own_share_precision_and_length(
     )
 
 
-def test_what_is_typed_wins(engines: list, evaluated: Callable) -> None:
-    words = [
-        "--vllm_gpu_memory_utilization",
-        "0.5",
-        "--dtype",
-        "float32",
-        "--vllm_max_model_length",
-        "700",
-    ]
-    start(*evaluated(*words, bf16=True))
-    assert [engines[0][key] for key in ("gpu_memory_utilization", "dtype", "max_model_len")] == [
-        0.5,
-        "float32",
-        700,
-    ]
-
-
-def test_vllm_uses_the_model_s_context_if_prompts_do_not_fit(
-    engines: list, evaluated: Callable
-) -> None:
-    start(*evaluated(max_completion_length=10**6))
-    assert engines[0]["max_model_len"] is None
-
-
-def test_a_gpu_without_bf16_gets_fp16(
-    engines: list, evaluated: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        sys.modules["vllm.platforms"].current_platform,
-        "has_device_capability",
-        lambda needed: needed <= 75,
-    )
-    start(*evaluated(bf16=True))
-    assert engines[0]["dtype"] == "float16"
-
-
-def test_a_cache_without_room_is_refused_before_the_engine_starts(
-    engines: list, evaluated: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("r1_recipes.models.engine.gpu_memory", lambda: int(0.8 * GIB))
-    with pytest.raises(RecipeError, match=r"vllm_gpu_memory_utilization: 0\.9 of 1 GiB"):
-        start(*evaluated())
-    assert engines == []
-
-
-def test_adapters_are_no_model(engines: list, evaluated: Callable, tmp_path: Path) -> None:
-    recipe, tokenizer = evaluated()
-    (tmp_path / "adapter_config.json").touch()
-    recipe.model.model_name_or_path = str(tmp_path)
-    with pytest.raises(RecipeError, match=r"python -m r1_recipes\.adapters"):
-        start(recipe, tokenizer)
-    assert engines == []
-
-
-def test_the_engine_ends_before_the_next_model(engines: list, evaluated: Callable) -> None:
-    backend = start(*evaluated())
-    assert engines[0]["open"]
-    close(backend)
-    assert not engines[0]["open"]
-
-
 @pytest.mark.parametrize(
     "rank, parallel, visible, own",
     [(0, 1, None, "0"), (3, 1, None, "3"), (1, 2, None, "2,3"), (1, 1, "4,6", "6")],
@@ -203,15 +138,3 @@ def test_each_process_has_an_engine_on_its_own_gpus(
     assert {name: os.environ[name] for name in launched} == {
         name: str(value) for name, value in launched.items()
     }
-
-
-def test_processes_without_gpus_of_their_own_are_refused(
-    engines: list, evaluated: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recipe = evaluated("--vllm_tensor_parallel_size", "4")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("LOCAL_RANK", "1")
-    with pytest.raises(RecipeError, match=r"vllm_tensor_parallel_size: .* Fix: start 1 processes"):
-        start(*recipe)
-    assert engines == [] and vllm._LAUNCHER

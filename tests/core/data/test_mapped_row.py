@@ -2,20 +2,7 @@
 
 import pytest
 
-from r1_recipes.data import MAPPERS
-from r1_recipes.data.mapped_row import MappedRow, fault_of
-from tests.support.needs import by_mapper
-
-
-@pytest.mark.parametrize("name", by_mapper(MAPPERS))
-def test_every_mapper_returns_a_mapped_row(name):
-    mapper = MAPPERS[name]()
-    rows = mapper.example_rows()
-    assert rows
-    for row in rows:
-        mapped = mapper(row)
-        assert fault_of(mapped) is None
-        assert set(mapped) <= set(MappedRow.__annotations__)
+from r1_recipes.data.mapped_row import fault_of
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,12 @@
 import dataclasses
 import itertools
 import math
-import random
 
 import pytest
 
-from r1_recipes.completions.types import Completion
-from r1_recipes.metrics.scores import Scores, _majority, judge, verdicts
+from r1_recipes.metrics.scores import Scores, _majority, verdicts
 from r1_recipes.metrics.tables import difference_line, markdown_table
 from r1_recipes.prompts import FORMATS
-from tests.support.needs import needs
 
 
 def make_scores(greedy, sampled, n=2, **changes):
@@ -45,15 +42,6 @@ def test_pass_at_k_is_the_closed_form(n):
             )
             assert scores.pass_at(k) == [pytest.approx(expected)]
         assert scores.pass_at(1) == [pytest.approx(c / n)]
-
-
-def test_pass_at_k_is_unbiased():
-    # 4,000 rows with p = 0.3 and n = 6: pass@3 is 1 - 0.7**3 = 0.657; its spread over rows is below
-    # 0.5, so 4 standard errors are 0.032
-    rng = random.Random(1)
-    shares = [sum(rng.random() < 0.3 for _ in range(6)) / 6 for _ in range(4000)]
-    values = make_scores(shares, shares, 6).pass_at(3)
-    assert sum(values) / len(values) == pytest.approx(0.657, abs=0.032)
 
 
 @pytest.mark.parametrize(
@@ -101,53 +89,6 @@ def test_lenient_verdicts(text, gold, expected):
     (accuracy,) = get_reward_funcs(["accuracy"], "think_answer")
     row = {"prompt": "?", "solution": gold}
     assert verdicts(FORMATS["think_answer"], {"accuracy": accuracy}, [row], [text])[1] == [expected]
-
-
-@needs("reasoning_gym")
-def test_lenient_verdicts_ask_a_row_s_own_scorer():
-    from r1_recipes.rewards import get_reward_funcs
-
-    scorer = '{"countdown": {"numbers": [2, 5], "target": 10}}'
-    texts = ["The answer is 2 * 5", "The answer is 10", "7"]
-    rows = [
-        {"prompt": "?", "solution": gold, "scorer": own}
-        for gold, own in [(None, scorer), (None, scorer), ("7", None)]
-    ]
-    judges = dict(zip(["accuracy"], get_reward_funcs(["accuracy"], "think_answer"), strict=True))
-    assert verdicts(FORMATS["think_answer"], judges, rows, texts) == (
-        [False] * 3,
-        [True, False, True],
-    )
-
-
-def test_majority_of_words():
-    answers = ["Rome", "Paris", "paris.", "Rom"]
-    assert _majority(answers, ["paris" in answer.lower() for answer in answers]) == 1.0
-
-
-def test_own_rewards_see_the_calls_of_an_episode_and_no_answer_has_no_majority():
-    def calls(completions, **columns):
-        return [float(any(turn.get("tool_calls") for turn in turns)) for turns in completions]
-
-    call = {"type": "function", "function": {"name": "guess", "arguments": {"number": 3}}}
-    turns = [
-        {"role": "assistant", "content": "", "tool_calls": [call]},
-        {"role": "tool", "name": "guess", "content": "right"},
-        {"role": "assistant", "content": "I found it."},
-    ]
-    rows = [{"prompt": [{"role": "user", "content": "Guess."}], "solution": "3"}]
-    made = [
-        Completion("I found it.", 9, "stop", turns),
-        Completion("I found it.", 9, "stop", turns),
-        Completion("I found it.", 4, "stop"),
-        Completion("", 9, "stop", turns[:2]),  # no answer after the last result
-    ]
-    fmt = FORMATS["think_answer"]
-    scores, _ = judge("m", fmt, rows, [made], {"calls": calls}, {"calls": calls}, None)
-    assert (scores.greedy, scores.sampled) == ([1.0], [2 / 3])
-    assert scores.majority == []
-    assert "| maj@3 |" in (table := markdown_table([("m", scores, None)], full=True))
-    assert "66.7 % |  | 100.0 % (" in table.splitlines()[2]  # nothing for maj@3
 
 
 def test_the_table_shows_each_model_and_the_difference():

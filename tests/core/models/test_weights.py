@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-import httpx
 import huggingface_hub
 import pytest
 from huggingface_hub import constants
 
-from r1_recipes.common import console, extras, files
+from r1_recipes.common import files
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.completions.transformers import load_model
 from r1_recipes.models.weights import model_path
 from r1_recipes.recipe import load_recipe
 from r1_recipes.runs import run_dir
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
@@ -57,13 +55,6 @@ def test_a_hub_that_does_not_answer_is_one_line_within_seconds(
     assert model_path("nobody/nothing", "huggingface") == "nobody/nothing"
 
 
-def test_a_hub_that_answers_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    client = httpx.Client(transport=httpx.MockTransport(lambda request: httpx.Response(404)))
-    monkeypatch.setattr(huggingface_hub, "get_session", lambda: client)
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    assert model_path("nobody/nothing", "huggingface") == "nobody/nothing"
-
-
 def denied(*args: object, **options: object) -> None:
     raise PermissionError(13, "Permission denied", "/home/other/model.safetensors")
 
@@ -82,48 +73,3 @@ def test_a_model_that_cannot_be_read_is_called_so(
         match=rf"model_name_or_path: {tiny_model}: .*Permission denied.* Fix: ask its owner",
     ):
         run_dir.claim(run_dir.Run(recipe, tmp_path / "run", []))
-
-
-def test_evaluation_of_a_model_that_cannot_be_read_is_one_line(
-    write_recipe: Callable[..., str],
-    tiny_model: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    model = tmp_path / "model"
-    shutil.copytree(tiny_model, model)
-    (model / "model.safetensors").unlink()
-    recipe = load_recipe([write_recipe("grpo", model_name_or_path=str(model))], "grpo")
-    with pytest.raises(
-        RecipeError, match=rf"model_name_or_path: '{model}' cannot be loaded \(OSError: .*Fix: "
-    ):
-        load_model(recipe)
-    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "config.json")
-    with pytest.raises(
-        RecipeError, match=r"config\.json: Permission denied\)\. Fix: ask its owner to run chmod"
-    ):
-        load_model(recipe)
-
-
-def test_a_home_that_cannot_be_written_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(extras.installed()["model"], "embedded:SmolLM2-135M-Instruct", denied)
-    with pytest.raises(
-        RecipeError,
-        match=r"embedded:.*cannot be written to the cache: Permission denied .*Fix: XDG_CACHE_HOME=",
-    ):
-        model_path("embedded:SmolLM2-135M-Instruct", "huggingface")
-
-
-OUT_OF_MEMORY = [
-    MemoryError(),
-    RuntimeError("std::bad_alloc"),
-    RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes"),
-]
-
-
-@pytest.mark.parametrize("error", OUT_OF_MEMORY)
-def test_a_limit_of_memory_is_one_line(error: Exception, capsys: pytest.CaptureFixture) -> None:
-    with pytest.raises(SystemExit) as ended, console.reported_errors():
-        raise error
-    said = capsys.readouterr().err
-    assert ended.value.code == 2 and said.count("\n") == 1 and "memory" in said and "Fix: " in said

@@ -4,14 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from r1_recipes.prompts import (
-    FORMATS,
-    ParsedResponse,
-    boxed_spans,
-    get_response_format,
-    template_prefill,
-)
-from r1_recipes.rewards import get_reward_funcs
+from r1_recipes.prompts import FORMATS, ParsedResponse, get_response_format, template_prefill
 
 # Free text, and text made of the very delimiters that could confuse a parser.
 _DELIMITERS = [
@@ -49,18 +42,6 @@ def test_parse_undoes_render_or_render_refuses(name, reasoning, answer):
     except ValueError:
         return
     assert fmt.parse(text) == ParsedResponse(reasoning.strip(), answer.strip(), True)
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_ordinary_answers_are_never_refused(name):
-    fmt = FORMATS[name]
-    for reasoning, answer in (
-        ("2 + 2 = 4", "4"),
-        ("先算 1 + 1", "二"),
-        ("x < 3, so y > 4", "\\frac{1}{2}"),
-        ("a\n\nb", "(1, 2]"),
-    ):
-        assert fmt.parse(fmt.render(reasoning, answer)) == ParsedResponse(reasoning, answer, True)
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -244,29 +225,6 @@ def test_formats_whose_answer_is_prose_read(name, completion, answer, well_forme
     assert (parsed.answer, parsed.well_formed) == (answer, well_formed)
 
 
-def test_accuracy_finds_the_final_answer_in_prose():
-    """The words around it are for a reader; without prose the answer block is the answer."""
-    accuracy, exact = get_reward_funcs(["accuracy"], "think_prose") + get_reward_funcs(
-        ["accuracy"], "think_answer"
-    )
-    texts = [
-        "Eight nines are\n$\\boxed{72}$, as asked.",
-        "The answer is 72.",
-        "72",
-        "It is 71 or 72.",
-        "\\boxed{71} or \\boxed{72}",
-    ]
-    completions = [f"<think>\n8 * 9\n</think>\n\n{text}" for text in texts]
-    assert accuracy(completions=completions, solution=["72"] * 5) == [1.0, 1.0, 1.0, 0.0, 0.0]
-    assert accuracy(
-        completions=["<think>\n\\boxed{72}\n</think>\n\nNo idea."], solution=["72"]
-    ) == [0.0]
-    assert exact(
-        completions=["<think>\na\n</think>\n<answer>\nThe answer is 72.\n</answer>"],
-        solution=["72"],
-    ) == [1.0]
-
-
 @pytest.mark.parametrize(
     "prefill",
     [
@@ -288,41 +246,3 @@ def test_a_template_that_opens_the_reasoning_is_found():
     assert template_prefill("<｜Assistant｜><think>\n", fmt) == "<think>\n"
     assert template_prefill("<|im_start|>assistant\n", fmt) == ""
     assert template_prefill("<｜Assistant｜><think>\n", FORMATS["boxed"]) == ""
-
-
-def test_tags_carry_the_layout_s_line_breaks():
-    assert FORMATS["think_answer"].tags == (
-        "<think>\n",
-        "\n</think>\n",
-        "\n<answer>\n",
-        "\n</answer>",
-    )
-    assert FORMATS["r1_zero"].tags == ("<think>", "</think>", "<answer>", "</answer>")
-
-
-def test_boxed_spans_balance_braces_and_skip_escapes():
-    text = r"\boxed{a{b}\}c} \boxed{} \boxed{open"
-    assert [text[start:end] for start, end in boxed_spans(text)] == [r"a{b}\}c", ""]
-
-
-def test_an_unknown_format_names_similar_formats():
-    with pytest.raises(ValueError, match=r"'think_answr'.*Did you mean 'think_answer'"):
-        get_response_format("think_answr")
-
-
-def test_a_delimited_format_has_no_answer_outside_its_delimiters():
-    boxed, only = (
-        get_reward_funcs(["accuracy"], response_format="boxed"),
-        get_reward_funcs(["accuracy"], response_format="boxed_only"),
-    )
-    completions = ["So the answer is 81.", "So it is \\boxed{81}.", "\\boxed{9}, no, \\boxed{81}"]
-    assert boxed[0](completions=completions, solution=["81"] * 3) == [1.0, 1.0, 0.0]
-    assert only[0](completions=completions, solution=["81"] * 3) == [0.0, 1.0, 0.0]
-    headings = FORMATS["thinking_response"]
-    assert headings.parse("Pancreas") == ParsedResponse(None, None, False)
-    assert (
-        headings.parse("## Thinking\n\nInsulin.\n\n## Final Response\n\nPancreas").answer
-        == "Pancreas"
-    )
-    # Where an answer may come without a thought, the whole text is it.
-    assert FORMATS["think_prose"].parse("Pancreas").answer == "Pancreas"

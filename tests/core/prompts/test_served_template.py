@@ -9,19 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from jinja2 import TemplateError
 
-from r1_recipes import generate, grpo, sft
+from r1_recipes import grpo, sft
 from r1_recipes.data.load import build_prompt, load_dataset
 from r1_recipes.models.smoke import VLM_TEMPLATE
-from r1_recipes.models.tokenizer import generation_prompt, load_tokenizer
+from r1_recipes.models.tokenizer import load_tokenizer
 from r1_recipes.prompts import CHATML, FORMATS, served_template
 from r1_recipes.recipe import load_recipe
 from r1_recipes.recipe.load import Recipe
 from r1_recipes.runs import checkpoints
-from r1_recipes.training.callbacks import ServedTemplate
 from tests.conftest import metrics
+
+pytestmark = pytest.mark.slow
 
 QUESTION = "2+2?"
 USER = [{"role": "user", "content": QUESTION}]
@@ -191,63 +190,6 @@ def served_folder(recipe: Recipe, tokenizer: Any, fmt: Any, folder: Path) -> Pat
     return folder
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_generate_and_a_pipeline_ask_alike(
-    write_recipe: Callable[..., str],
-    model: Callable,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    case: str,
-) -> None:
-    from transformers import GenerationMixin, pipeline
-
-    asked, generate_ids = [], GenerationMixin.generate
-
-    def recorded(self: Any, inputs: Any = None, **options: Any) -> Any:
-        ids = options.get("input_ids", inputs)
-        asked.append(ids[0][ids.shape[1] - int(options["attention_mask"][0].sum()) :].tolist())
-        return generate_ids(self, inputs, **options)
-
-    settings = {
-        "model_name_or_path": model(SWITCHED),
-        "num_generations": 1,
-        "max_completion_length": 4,
-        "output_dir": str(tmp_path / "made"),
-    }
-    keys = ("dataset_name", "mapper", "dtype", "use_cpu", "seed")
-    base = yaml.safe_load(Path(write_recipe("grpo")).read_text(encoding="utf-8"))
-    (tmp_path / "made.yaml").write_text(
-        yaml.safe_dump({key: base[key] for key in keys} | settings | CASES[case]), encoding="utf-8"
-    )
-    monkeypatch.setattr(GenerationMixin, "generate", recorded)
-    generate.main([str(tmp_path / "made.yaml"), "--max_samples", "1"])
-    recipe = load(
-        write_recipe(
-            "grpo", **{**CASES[case], "model_name_or_path": settings["model_name_or_path"]}
-        )
-    )
-    tokenizer, fmt = load_tokenizer(recipe)
-    folder = served_folder(recipe, tokenizer, fmt, tmp_path / "served")
-    pipe = pipeline("text-generation", model=str(folder), device="cpu")
-    assert pipe(USER, max_new_tokens=4, return_full_text=False)
-    assert max(asked[:-1], key=len) == asked[-1]  # generate reads all but the last token first
-    # In a conversation, what was put in front stays, and an earlier turn of the assistant is as the
-    # client sends it.
-    served = from_folder(folder)
-    opening = build_prompt(QUESTION, fmt, recipe.script.few_shot)[:-1]
-    assert ids(served, TALK) == ids(tokenizer, [*opening, *TALK])
-    text = served.apply_chat_template(TALK, tokenize=False, add_generation_prompt=True)
-    assert (
-        text.count("2 and 2") == 1
-        and text.endswith(fmt.prefill)
-        and text.count(fmt.prefill or "And 3?") <= 2 + len(opening)
-    )
-    again, found = load_tokenizer(
-        load(write_recipe("grpo", **{**CASES[case], "model_name_or_path": str(folder)}))
-    )
-    assert again.chat_template == tokenizer.chat_template and found == fmt
-
-
 @pytest.mark.parametrize("system_prompt", [ODD, "short"])
 @pytest.mark.parametrize("prefill", ["", ODD])
 def test_any_text_is_written_as_it_is(model: Callable, system_prompt: str, prefill: str) -> None:
@@ -270,96 +212,6 @@ def test_any_text_is_written_as_it_is(model: Callable, system_prompt: str, prefi
         served_template.Added(**added),
     )
     assert served_template.wrap(tokenizer.chat_template, prefill="", system_prompt="") == LLAMA
-
-
-def test_parts_tools_and_a_developer_s_message(model: Callable) -> None:
-    from transformers import AutoTokenizer
-
-    seen = "{% for m in messages %}{{ m }}\n{% endfor %}{{ tools }}"
-    tokenizer = AutoTokenizer.from_pretrained(model(served_template.wrap(seen, system_prompt="S")))
-
-    def text(messages: list, **options: Any) -> str:
-        return tokenizer.apply_chat_template(messages, tokenize=False, **options).partition("\n")[0]
-
-    parts = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "?"}]}]
-    worked = [{"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "2"}]
-    few = from_folder(
-        Path(model(served_template.wrap(seen, system_prompt="S", few_shot=worked), "few"))
-    )
-    first, *turns = few.apply_chat_template(parts, tokenize=False).splitlines()[:3]
-    assert first == str({"role": "system", "content": [{"type": "text", "text": "S"}]})
-    assert turns == [
-        str(turn | {"content": [{"type": "text", "text": turn["content"]}]}) for turn in worked
-    ]
-    assert text(parts) == str({"role": "system", "content": [{"type": "text", "text": "S"}]})
-    tools = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
-    assert text(USER, tools=tools) == str({"role": "system", "content": "S"})
-    developer = {"role": "developer", "content": "D"}
-    assert text([developer, *USER]) == str(developer)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "{}", "[]", '{"prefill": 1}', '{"other": "x"}', "[" * 100_000, '{"prefill": "x"}']
-)
-def test_a_template_that_another_program_changed_is_not_unwrapped(text: str) -> None:
-    template = f"{{#- r1_recipes.prompts.served_template {text} #}}\n{CHATML}"
-    assert served_template.unwrap(template) == (template, served_template.Added())
-
-
-def test_named_templates_are_wrapped_one_by_one(
-    write_recipe: Callable[..., str], model: Callable, tmp_path: Path
-) -> None:
-    folder = model({"default": CHATML, "tool_use": QWEN})
-    tokenizer, fmt = load_tokenizer(
-        load(
-            write_recipe("grpo", model_name_or_path=folder, prefill="<think>\n", system_prompt=None)
-        )
-    )
-    assert ids(saved(tokenizer, tmp_path / "model", fmt.system_prompt), USER) == ids(
-        tokenizer, build_prompt(QUESTION, fmt)
-    )
-    again, _ = load_tokenizer(load(write_recipe("grpo", model_name_or_path=folder, prefill="")))
-    assert again.chat_template == {"default": CHATML, "tool_use": QWEN}
-
-
-def test_the_next_recipe_decides_about_the_prefill(
-    write_recipe: Callable[..., str], model: Callable, tmp_path: Path
-) -> None:
-    folder = model(CHATML)
-
-    def opened(**settings: Any) -> tuple[str, str]:
-        tokenizer, fmt = load_tokenizer(
-            load(write_recipe("grpo", model_name_or_path=folder, **settings))
-        )
-        return generation_prompt(tokenizer).removeprefix("<|im_start|>assistant\n"), fmt.prefill
-
-    tokenizer, _ = load_tokenizer(
-        load(write_recipe("grpo", model_name_or_path=folder, prefill="Well.\n<think>"))
-    )
-    saved(tokenizer, tmp_path / "model", "S")
-    assert opened() == opened(prefill="Well.\n<think>") == ("Well.\n<think>",) * 2
-    assert (
-        opened(response_format="think_boxed") == ("Well.\n<think>",) * 2
-    )  # a benchmark that says nothing of it
-    assert (
-        opened(response_format="boxed")
-        == opened(prefill="")
-        == opened(response_format="reasoning_answer")
-        == ("", "")
-    )
-    assert opened(prefill="<think>\n") == ("<think>\n", "<think>\n")
-    opens = CHATML.replace("assistant\\n' }}{% endif", "assistant\\n<think>' }}{% endif")
-    assert opened(chat_template=opens) == ("<think>", "<think>")
-
-
-def test_a_system_message_that_the_template_refuses_is_not_put(
-    write_recipe: Callable[..., str], model: Callable
-) -> None:
-    tokenizer, fmt = load_tokenizer(
-        load(write_recipe("grpo", model_name_or_path=model(GEMMA), system_prompt=None))
-    )
-    with pytest.raises(TemplateError, match="System role not supported"):  # as a run is refused
-        ids(tokenizer, build_prompt(QUESTION, fmt))
 
 
 def from_folder(folder: Path) -> Any:
@@ -408,91 +260,3 @@ def test_checkpoints_and_the_final_model_serve_the_prompts_of_training_and_a_sec
     )
     main([second])
     assert from_folder(tmp_path / "second").chat_template == CHATML
-
-
-def test_conversations_taken_as_they_are_are_served_as_they_are(
-    write_recipe: Callable[..., str], tmp_path: Path
-) -> None:
-    from datasets import Dataset
-
-    talk = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "hey"}]
-    Dataset.from_list([{"messages": talk}] * 8).to_json(tmp_path / "talks.jsonl")
-    sft.main(
-        [
-            write_recipe(
-                "sft",
-                dataset_name=str(tmp_path / "talks.jsonl"),
-                mapper=None,
-                system_prompt=None,
-                max_steps=1,
-            )
-        ]
-    )
-    assert from_folder(tmp_path / "run").chat_template == CHATML
-
-
-def test_what_is_saved_on_the_way_serves_alike() -> None:
-    class Holder:
-        chat_template = CHATML
-
-        def save_pretrained(self, folder: str) -> None:
-            folders.append((folder, self.chat_template))
-
-    class Args:
-        output_dir, should_save = "run", True
-
-    class State:
-        global_step = 5
-
-    folders: list[tuple[str, str]] = []
-    holder, callback = Holder(), ServedTemplate({"system_prompt": "S"})
-    callback.on_save(Args, State, None, processing_class=holder)
-    served = served_template.wrap(CHATML, system_prompt="S")
-    assert (
-        folders == [("run/checkpoint-5", served)]
-        and served != CHATML
-        and holder.chat_template == CHATML
-    )
-
-
-def starts_with_bos(folder: Path, tokenizer: Any) -> Path:
-    """A copy of a checkpoint whose tokenizer starts plain texts with a token, as Llama's does."""
-    from tokenizers.processors import TemplateProcessing
-
-    start = tokenizer.pad_token
-    tokenizer.bos_token = start
-    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
-        single=f"{start} $A", special_tokens=[(start, tokenizer.pad_token_id)]
-    )
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
-def test_a_format_s_template_starts_as_the_tokenizer_starts_plain_text(
-    write_recipe, tiny_model, tmp_path, caplog
-) -> None:
-    from transformers import AutoTokenizer
-
-    folder = tmp_path / "llama"
-    shutil.copytree(tiny_model, folder)
-    starts_with_bos(folder, AutoTokenizer.from_pretrained(folder))
-    asked = [{"role": "user", "content": "2+2?"}]
-    for model, count in ((tiny_model, 0), (folder, 1)):
-        for name in ("r1_zero", "think_answer"):  # with a template of its own, and without
-            path = write_recipe("grpo", model_name_or_path=str(model), response_format=name)
-            tokenizer, _ = load_tokenizer(load_recipe([path], "grpo"))
-            ids = tokenizer.apply_chat_template(asked, add_generation_prompt=True)["input_ids"]
-            own = count if name == "r1_zero" else 0  # ChatML has no such token
-            assert ids.count(tokenizer.pad_token_id) == own
-            assert ids[:own] == [tokenizer.bos_token_id] * own
-    for template, warnings in ((CHATML, 1), ("{{ bos_token }}" + CHATML, 0)):
-        caplog.clear()
-        path = write_recipe("grpo", model_name_or_path=str(folder), chat_template=template)
-        load_tokenizer(load_recipe([path], "grpo"))
-        assert caplog.text.count("chat_template: ") == warnings
-    # What was trained is asked in the same way.
-    path = write_recipe("grpo", model_name_or_path=str(folder), response_format="r1_zero")
-    tokenizer, _ = load_tokenizer(load_recipe([path], "grpo"))
-    tokenizer.save_pretrained(folder)
-    again, _ = load_tokenizer(load_recipe([path], "grpo"))
-    assert again.chat_template == tokenizer.chat_template

@@ -1,40 +1,17 @@
 """The accuracy reward, on labelled real solutions and on everything that must not score."""
 
-import json
-import os
-import pickle
-import re
 import time
-from pathlib import Path
 
 import pytest
-from trl.rewards import accuracy_reward
 
-from r1_recipes import verification
+import r1_recipes.extras.countdown.puzzle  # noqa: F401 (registers its scorer)
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import completion_texts
-from r1_recipes.extras.choices.rewards import AnswerMatchReward
+from r1_recipes.data import get_mapper
 from r1_recipes.prompts import FORMATS, get_response_format
-from r1_recipes.rewards import get_reward_funcs
-from r1_recipes.rewards.accuracy import (
-    AccuracyReward,
-    AnswerContainsReward,
-    correctness,
-    parsed_answer,
-)
-from r1_recipes.rewards.length import CosineReward
-from r1_recipes.verification import STATS, Refusal, Verdict
-from tests.support.needs import needs
-
-BESIDE = Path(__file__).parents[3].parent / "shared" / "data" / "verdicts" / "gsm8k_6b.jsonl"
-VERDICTS = Path(os.environ.get("R1_VERDICTS") or BESIDE)
-RIGHT = {
-    2638: 801,
-    5276: 2001,
-}  # by the number of solutions: the 6B models', and the 175B models' with them
+from r1_recipes.rewards.accuracy import AccuracyReward, AnswerContainsReward, parsed_answer
 
 THINK = get_response_format("think_answer")
-BOXED = get_response_format("boxed")
 
 
 def reward(fmt=THINK):
@@ -43,46 +20,6 @@ def reward(fmt=THINK):
 
 def think(answer, reasoning="48 + 24"):
     return f"<think>\n{reasoning}\n</think>\n<answer>\n{answer}\n</answer>"
-
-
-def rendered(fmt, solution):
-    """A labelled solution as a completion: steps without calculator marks, then what
-    follows "A:".
-    """
-    steps, found, answer = re.sub(r"<<.*?>>", "", solution).rpartition("A:")
-    if found and steps.strip() and answer.strip():
-        return fmt.render(steps, answer)
-    # render() refuses a blank part. Four solutions ran into their token limit before the "A:": what
-    # a model that is cut off leaves is a reasoning block that never closes.
-    return f"{fmt.reasoning_tags[0]}\n{solution}"
-
-
-@pytest.mark.skipif(
-    not VERDICTS.exists(),
-    reason="set R1_VERDICTS to a file of labelled solutions (docs/results/verdicts.md)",
-)
-@pytest.mark.parametrize("name", ["think_answer", "reasoning_answer", "think_boxed"])
-def test_labelled_solutions(name):
-    rows = [json.loads(line) for line in VERDICTS.read_text(encoding="utf-8").splitlines()]
-    fmt = get_response_format(name)
-    completions = [rendered(fmt, row["solution"]) for row in rows]
-    rewards = reward(fmt)(completions=completions, solution=[row["gold"] for row in rows])
-    disagreements = [
-        index
-        for index, (row, got) in enumerate(zip(rows, rewards, strict=True))
-        if got != float(row["is_correct"])
-    ]
-    # None: every labelled answer is a number (two exceptions, "-1.8 billion" and "1/5", are wrong
-    # for golds 2 and 2), and those without an answer (four of the 6B models', six of the others')
-    # are labelled wrong.
-    assert disagreements == []
-    assert sum(rewards) == sum(row["is_correct"] for row in rows) == RIGHT[len(rows)]
-    # README cites these two: of an answer in tags TRL's own reward reads nothing, since it looks
-    # for LaTeX; in a box it reads all.
-    messages = [[{"role": "assistant", "content": text}] for text in completions]
-    assert sum(accuracy_reward(messages, [row["gold"] for row in rows])) == (
-        RIGHT[len(rows)] if name == "think_boxed" else 0
-    )
 
 
 @pytest.mark.parametrize(
@@ -132,41 +69,6 @@ def test_nothing_but_the_final_answer_counts(completion):
     assert reward()(completions=[completion], solution=["72"]) == [0.0]
 
 
-def test_format_without_tags_falls_back_to_the_whole_completion():
-    texts = [
-        r"48+24 \boxed{72}",
-        "The answer is 72.",
-        "#### 72",
-        r"\boxed{71} \boxed{72}",
-        r"\boxed{1=2=72}",
-        "maybe 72",
-    ]
-    assert reward(BOXED)(completions=texts, solution=["72"] * 6) == [1.0, 1.0, 1.0, 0.0, 0.0, 0.0]
-    # think_boxed has reasoning tags: no fallback
-    assert reward(get_response_format("think_boxed"))(
-        completions=["<think>x</think>The answer is 72"], solution=["72"]
-    ) == [0.0]
-
-
-def test_prefill_and_conversations():
-    fmt = get_response_format("think_answer", prefill="<think>\n")
-    completion = think("72").removeprefix("<think>\n")
-    assert reward(fmt)(
-        completions=[[{"role": "assistant", "content": completion}]], solution=["72"]
-    ) == [1.0]
-
-
-def test_missing_column_names_those_there_are():
-    with pytest.raises(RecipeError, match=r"accuracy.*'solution'.*here are: target"):
-        reward()(
-            completions=["x"],
-            prompts=["p"],
-            completion_ids=[[1]],
-            target=["72"],
-            trainer_state=None,
-        )
-
-
 def test_logging():
     extra, metrics = {}, {}
     reward()(
@@ -184,82 +86,19 @@ def test_logging():
     assert metrics["verification/seconds"] >= 0.0
 
 
-@needs("reasoning_gym")
 def test_scorer_column_decides_its_rows():
-    reasoning_gym = pytest.importorskip("reasoning_gym")
-    entry = reasoning_gym.create_dataset("chain_sum", size=1, seed=5)[0]
-    spec = json.dumps({"reasoning_gym": "chain_sum", "entry": entry})
-    right = think(entry["answer"])
-    completions = [right, think("x"), "nothing", think("72"), think("72")]
-    solution = [None, entry["answer"], entry["answer"], "72", None]
+    spec = get_mapper("countdown")({"nums": [1, 2, 3], "target": 7})["scorer"]
+    completions = [think("1 + 2 * 3"), think("7"), "nothing", think("72"), think("72")]
     rewards = reward()(
-        completions=completions, solution=solution, scorer=[spec, spec, spec, "", None]
+        completions=completions,
+        solution=[None, "7", "7", "72", None],
+        scorer=[spec, spec, spec, "", None],
     )
     assert rewards == [1.0, 0.0, 0.0, 1.0, None]
-    assert reward()(completions=[right], scorer=[spec]) == [
-        1.0
-    ]  # every row has its scorer: no gold needed
+    # A row with a scorer needs no reference answer.
+    assert reward()(completions=completions[:1], scorer=[spec]) == [1.0]
     with pytest.raises(RecipeError, match="solution"):
-        reward()(completions=[right, right], scorer=[spec, None])
-
-
-def test_an_answer_without_time_is_neither_rewarded_nor_punished_and_never_selected(monkeypatch):
-    monkeypatch.setattr(
-        verification, "_ask", lambda tasks: [verification.Lost.HURRIED] * len(tasks)
-    )
-    rows = {
-        "completions": ["<think>a</think><answer>\\sqrt{4567}</answer>"] * 2,
-        "solution": ["3\\sqrt{13}", "3\\sqrt{17}"],
-    }
-    for reward in (
-        AccuracyReward(FORMATS["think_answer"]),
-        AnswerMatchReward(FORMATS["think_answer"]),
-    ):
-        assert reward(**rows) == [None, None]
-        assert reward(**rows, trainer_state=None) == [
-            0.0,
-            0.0,
-        ]  # Selection keeps what cannot be judged.
-    assert CosineReward(FORMATS["think_answer"])(**rows, completion_ids=[[1], [1]]) == [None, None]
-
-
-def test_being_slow_is_no_better_than_being_wrong(monkeypatch):
-    """Cosine punishes a long wrong answer; one that spends the batch's time must not get
-    out of it.
-    """
-    monkeypatch.setattr(
-        verification,
-        "_ask",
-        lambda tasks: [
-            verification.Lost.HURRIED if "4567" in str(task) else False for task in tasks
-        ],
-    )
-    slow, wrong = (f"<think>a</think><answer>\\sqrt{{{n}}}</answer>" for n in (4567, 4568))
-    rows = {
-        "completions": [slow, wrong, slow],
-        "solution": ["3\\sqrt{13}", "3\\sqrt{13}", "3\\sqrt{17}"],
-    }
-    assert AccuracyReward(FORMATS["think_answer"])(**rows) == [0.0, 0.0, None]
-    punished, same, unjudged = CosineReward(FORMATS["think_answer"])(
-        **rows, completion_ids=[[1] * 900] * 3
-    )
-    assert punished == same < 0 and unjudged is None
-
-
-def test_correctness_is_computed_once_for_several_rewards():
-    completions, solution = [think("22/77"), think("3/7")], ["2/7", "2/7"]
-    assert reward()(completions=completions, solution=solution) == [1.0, 0.0]
-    before = STATS.comparisons
-    assert correctness(CosineReward(THINK), completions, solution) == (
-        ("22/77", "3/7"),
-        (Verdict(True), Verdict(False, Refusal.DIFFERENT)),
-    )
-    assert STATS.comparisons == before
-
-
-def test_columns_of_differing_length():
-    with pytest.raises(ValueError, match="shorter"):
-        reward()(completions=["a", "b"], solution=["1"])
+        reward()(completions=completions[:2], scorer=[spec, None])
 
 
 def test_answer_contains():
@@ -275,12 +114,6 @@ def test_answer_contains():
     ]
     with pytest.raises(RecipeError, match="answer_contains"):
         contains(completions=["x"])
-
-
-def test_picklable_with_a_name():
-    again = pickle.loads(pickle.dumps(reward()))
-    assert again == reward()
-    assert again.__name__ == "accuracy"
 
 
 HOSTILE = [
@@ -318,16 +151,3 @@ def test_hostile_completions(name):
         isinstance(parsed_answer(fmt, text), str | None) for text in completion_texts(completions)
     )
     assert time.monotonic() - started < 20
-
-
-@pytest.mark.parametrize("name", ["boxed", "think_boxed", "boxed_only", "answer_or_boxed"])
-def test_every_spelling_of_a_box_is_a_box(name):
-    (accuracy,) = get_reward_funcs(["accuracy"], name)
-    opening = "<think>\nHm.\n</think>\n" if name == "think_boxed" else ""
-    boxes = [r"\boxed {72}", r"\fbox{72}", r"\boxed{72} \fbox{72}"]
-    others = [r"\boxed{72} \fbox{71}", r"\fbox{71} \boxed{72}", r"\boxed {71} \boxed{72}"]
-    completions = [opening + text for text in boxes + others]
-    rewards = accuracy(
-        prompts=["?"] * 6, completions=completions, completion_ids=[[1]] * 6, solution=["72"] * 6
-    )
-    assert rewards == [1.0] * 3 + [0.0] * 3

@@ -2,16 +2,12 @@
 one, and what does not count.
 """
 
-import logging
-import pickle
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from r1_recipes.prompts import FORMATS
 from r1_recipes.rewards.language import LANGUAGES, LanguageConsistencyReward
-from tests.support.rewards import HOSTILE, seconds
 
 FMT = FORMATS["think_answer"]
 # Two sentences each, written for these tests.
@@ -103,108 +99,6 @@ def test_what_does_not_count(span):
     assert score(wrap(span), "zh") == 1.0  # text, and no word of it in another language
 
 
-FRENCH, CHINESE = "Ensuite nous soustrayons cette petite valeur du total", "然后从结果中减去这个值"
-
-
-@pytest.mark.parametrize("hidden", [FRENCH, CHINESE])
-@pytest.mark.parametrize(
-    "around",
-    [
-        *("`{}`", "```\n{}\n```", "```\n# {}\n```"),
-        *(
-            "\\text{{{}}}",
-            "$\\text{{{}}}$",
-            "\\[x = \\textbf{{ {{{}}}}}\\]",
-            "$${}$$",
-            "\\({}\\)",
-            "\\begin{{quote}} {}. \\end{{quote}}",
-        ),
-        "\\frac{{{}}}{{2}}",
-    ],
-)
-def test_another_language_hides_nowhere(around, hidden):
-    assert score(wrap(f"We add. {around.format(hidden)}"), "en") < 0.5
-    assert score(wrap(f"We add. {around.format(hidden)}"), "fr") == pytest.approx(
-        1.0 if hidden == FRENCH else 2 / 7.5
-    )
-
-
-@pytest.mark.parametrize("glue", ["1", "_", "42"])
-def test_digits_glued_on_hide_no_word(glue):
-    assert score(wrap(" ".join(word + glue for word in FRENCH.split())), "en") == 0.0
-    assert score(wrap(glue.join(FRENCH.split())), "en") == 0.0
-    assert score(wrap("首先 then2 计算5km和x_1，然后相加"), "zh") == pytest.approx(
-        4.5 / 5.5
-    )  # 9 Han characters, one word
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "首先 ``` we add all numbers",  # a fence that never closes
-        "首先 \\[ we add all numbers",
-        "首先 $ we add all numbers",
-        "首先 costs $5 and they pay $6 together",  # prices are no maths
-        "首先 (https://a.org) we add all numbers",  # what follows an address
-    ],
-)
-def test_what_does_not_close_hides_nothing(text):
-    assert score(wrap(text), "zh") < 0.5
-
-
-def test_prose_in_a_price_list_counts():
-    # Pandoc's rule: no maths from "$2" to "$18", so the French between is seen.
-    assert score(wrap("Elle vend les pommes pour $2 et elle reçoit ainsi $18"), "en") == 0.0
-
-
-@pytest.mark.parametrize(
-    ("completion", "expected"),
-    [
-        ("", 0.0),
-        ("<think>\n\n</think>\n<answer>\n72\n</answer>", 0.0),  # an empty block
-        ("<think></think> The answer is here, as everyone can see <answer>72</answer>", 0.0),
-        ("<answer>\nthe final answer\n</answer>", 0.0),  # no reasoning at all
-        ("72", 0.0),  # no block and no words
-        ("<think>\n12 * 6 = 72\n</think>\n<answer>\n72\n</answer>", 1.0),  # maths alone
-        ("<think>\nWe add both numbers, which", 1.0),  # cut short: judged as it is
-        (
-            "We add both numbers.\n<answer>\n七十二\n</answer>",
-            1.0,
-        ),  # no tags: what stands before the answer
-        ("<think>\n我们把它们相加", 0.0),
-        (
-            "<think>\nWe add both numbers.\n</think>\n<answer>\n七十二\n</answer>",
-            1.0,
-        ),  # the answer is not reasoning
-    ],
-)
-def test_reasoning_that_is_missing_empty_or_cut(completion, expected):
-    assert score(completion, "en") == expected
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_every_format(name):
-    fmt = FORMATS[name]
-    text = fmt.render_completion(TEXTS["zh"], "4")
-    assert score(text, "zh", fmt=fmt) == 1.0
-    assert score(text, "en", fmt=fmt) == 0.0
-    empty = fmt.layout.replace("{reasoning}", "").replace("{answer}", "4")
-    assert score(empty, "en", fmt=fmt) == 0.0
-
-
-@pytest.mark.parametrize("code", TEXTS)
-def test_the_prompt_s_own_language(code):
-    prompt = [
-        {"role": "system", "content": TEXTS["en" if code != "en" else "zh"]},
-        {"role": "user", "content": TEXTS["ko" if code != "ko" else "th"]},
-        {"role": "assistant", "content": "?"},
-        {"role": "user", "content": TEXTS[code]},
-    ]
-    assert score(wrap(TEXTS[code]), prompt=prompt) == 1.0
-    assert score(wrap(TEXTS["zh" if code != "zh" else "en"]), prompt=prompt) == 0.0
-    assert score(wrap(TEXTS[code]), prompt=TEXTS[code]) == 1.0
-
-
 def test_column_before_parameter_before_prompt():
     text = wrap(TEXTS["zh"])
     assert score(text, "en", TEXTS["en"], language=["zh"]) == 1.0
@@ -213,28 +107,6 @@ def test_column_before_parameter_before_prompt():
     assert score(text, None, TEXTS["en"]) == 0.0
     assert score(text, None, TEXTS["en"], language=["zh-CN"]) == 1.0
     assert score(text, "Chinese", TEXTS["en"]) == 1.0
-
-
-@pytest.mark.parametrize(
-    "prompt", ["", "1 + 1 = ?", "Compute $x$", [], [{"role": "user", "content": None}], None]
-)
-def test_a_prompt_in_no_language_is_not_judged(prompt):
-    assert score(wrap(TEXTS["en"]), prompt=prompt) is None
-
-
-def test_a_language_column_it_does_not_know_is_not_judged_and_logged_once(caplog):
-    with caplog.at_level(logging.WARNING):
-        values = LanguageConsistencyReward(FMT)(
-            completions=[wrap(TEXTS["en"])] * 2, prompts=["", ""], language=["tlh", "tlh"]
-        )
-    assert values == [None, None]
-    assert [record.getMessage().count("'tlh'") for record in caplog.records] == [1]
-
-
-def test_an_unknown_target_is_refused_with_the_list():
-    with pytest.raises(ValueError, match="language_consistency_target 'xx'") as error:
-        LanguageConsistencyReward(FMT, "xx")
-    assert all(code in str(error.value) for code in LANGUAGES)
 
 
 WORDS = st.sampled_from(
@@ -261,27 +133,3 @@ WORDS = st.sampled_from(
 def test_range(text, target):
     for completion in (text, wrap(text)):
         assert 0.0 <= score(completion, target) <= 1.0
-
-
-@pytest.mark.parametrize("target", ["en", "zh", "ja", "ru", None])
-def test_hostile_completions(target):
-    reward = LanguageConsistencyReward(FMT, target)
-    with seconds(10):
-        assert (
-            len(reward(completions=[*HOSTILE, TEXTS["fr"] * 2000], prompts=[*HOSTILE, "p"]))
-            == len(HOSTILE) + 1
-        )
-
-
-def test_a_long_text_is_judged_along_its_whole_length():
-    # 500 English sentences, then 500 French ones: the sentences that are looked at are spread
-    # evenly.
-    text = TEXTS["en"] * 250 + " " + TEXTS["fr"] * 250
-    assert score(wrap(text), "en") == pytest.approx(0.5, abs=0.1)
-
-
-def test_pickles():
-    reward = LanguageConsistencyReward(FMT, "en")
-    score(wrap(TEXTS["en"]), "en")  # the detector is loaded
-    assert pickle.loads(pickle.dumps(reward)) == reward
-    assert reward.__name__ == "language_consistency"

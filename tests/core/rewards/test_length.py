@@ -3,7 +3,6 @@ bounds.
 """
 
 import math
-import pickle
 
 import pytest
 from hypothesis import given, settings
@@ -91,18 +90,6 @@ def test_cosine_schedule_is_trl_s(tokens, bounds, max_len):
     assert all(value is None or low - 1e-9 <= value <= high + 1e-9 for value in ours)
 
 
-def test_cosine_takes_its_verdict_from_our_accuracy():
-    # TRL's accuracy reward scores the plain "72" of an answer block as wrong.
-    right, wrong = (
-        "<think>\na\n</think>\n<answer>\n72\n</answer>",
-        "<think>\n72\n</think>\n<answer>\n5\n</answer>",
-    )
-    rewards = CosineReward(FMT)(
-        completions=[right, wrong], solution=["72", "72"], completion_ids=ids(1000, 1000)
-    )
-    assert rewards == pytest.approx([0.5, -0.5])  # the long ends of right and wrong
-
-
 def test_length_values(verdicts):
     # One group of 100..200 tokens: w = 0.5 - (n - 100) / 100.
     columns = verdicts(True, True, True, False, False, None)
@@ -125,40 +112,6 @@ def test_length_compares_within_a_prompt_only(verdicts):
     assert rewards == [0.5, 0.5, -0.5, -0.5]
 
 
-def test_length_is_zero_where_all_are_equally_long(verdicts):
-    rewards = LengthReward(FMT)(
-        prompts=["p", "p", "q"], completion_ids=ids(5, 5, 9), **verdicts(True, False, True)
-    )
-    assert rewards == [0.0, 0.0, 0.0]
-
-
-@given(
-    rows=st.lists(
-        st.tuples(st.sampled_from([True, False, None]), st.integers(0, 50), st.sampled_from("pqr")),
-        min_size=1,
-    )
-)
-def test_length_range(rows):
-    values, lengths, prompts = zip(*rows, strict=True)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(length, "correctness", lambda *args, **columns: ([], [*map(Verdict, values)]))
-        rewards = LengthReward(FMT)(
-            completions=["x"] * len(rows),
-            prompts=prompts,
-            solution=["1"] * len(rows),
-            completion_ids=ids(*lengths),
-        )
-    for value, reward in zip(values, rewards, strict=True):
-        assert (reward is None) == (value is None)
-        assert value is None or -0.5 <= reward <= (0.5 if value else 0.0)
-
-
-@pytest.mark.parametrize("reward", [CosineReward(FMT), LengthReward(FMT)])
-def test_a_missing_solution_column_is_named(reward):
-    with pytest.raises(ValueError, match="'solution'"):
-        reward(completions=["x"], prompts=["p"], completion_ids=ids(1))
-
-
 @pytest.mark.parametrize(
     ("tokens", "expected"),
     [
@@ -177,33 +130,6 @@ def test_soft_overlong_punishment(tokens, expected):
     ]
 
 
-@given(tokens=st.integers(0, 300), maximum=st.integers(1, 200), data=st.data())
-def test_soft_overlong_punishment_range(tokens, maximum, data):
-    cache = data.draw(st.integers(1, maximum))
-    [value] = SoftOverlongPunishmentReward(FMT, maximum, cache)(
-        completions=["x"], completion_ids=ids(tokens)
-    )
-    assert -1.0 <= value <= 0.0
-
-
-@pytest.mark.parametrize("cache", [0, -1, 101])
-def test_soft_overlong_punishment_refuses_a_cache_that_makes_no_sense(cache):
-    with pytest.raises(ValueError, match="soft_punish_cache"):
-        SoftOverlongPunishmentReward(FMT, max_completion_len=100, soft_punish_cache=cache)
-
-
-def test_cosine_refuses_no_length():
-    with pytest.raises(ValueError, match="cosine_max_len"):
-        CosineReward(FMT, cosine_max_len=0)
-
-
-@pytest.mark.parametrize("cls", [CosineReward, LengthReward, SoftOverlongPunishmentReward])
-def test_pickles(cls):
-    reward = cls(FMT)
-    assert pickle.loads(pickle.dumps(reward)) == reward
-    assert reward.__name__ == cls.name
-
-
 @pytest.mark.parametrize(
     ("tokens", "expected"), [(64, 0.0), (0, -1.0), (128, -1.0), (9999, -1.0), (32, -0.5)]
 )
@@ -215,16 +141,3 @@ def test_target_length(tokens, expected):
 def test_a_length_needs_the_tokens_of_every_completion(reward):
     with pytest.raises(ValueError, match="shorter"):
         reward(FMT)(["a"])
-
-
-def test_target_length_has_its_best_value_at_the_target_and_falls_on_both_sides():
-    reward = TargetLengthReward(FMT, target_length=10)
-    values = [reward(completions=["x"], completion_ids=ids(tokens))[0] for tokens in range(40)]
-    assert max(values) == values[10] == 0.0
-    assert values[:11] == sorted(values[:11]) and values[10:] == sorted(values[10:], reverse=True)
-
-
-@pytest.mark.parametrize("target", [0, -5])
-def test_target_length_refuses_a_target_that_makes_no_sense(target):
-    with pytest.raises(ValueError, match="target_length"):
-        TargetLengthReward(FMT, target_length=target)

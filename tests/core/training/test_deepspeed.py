@@ -18,9 +18,8 @@ from typing import Any
 import pytest
 import yaml
 
-from r1_recipes import adapters, sft
-from tests.conftest import REPOSITORY, log_lines, metrics, weights
-from tests.core.training.test_faults import assert_same_run
+from r1_recipes import sft
+from tests.conftest import REPOSITORY, metrics, weights
 from tests.support.two_processes import settings, training
 
 # Where make test-processes puts it.
@@ -142,38 +141,6 @@ def test_sft_is_the_run_of_one_process_with_the_same_batch(
     assert all(left[name].sub(value).abs().max() < 1e-3 for name, value in right.items())
 
 
-def test_a_run_resumes_from_its_checkpoint(launch: Callable[..., Path], folder: Path) -> None:
-    straight = folder / "zero3"
-    if not straight.is_dir():
-        straight = launch("zero3", "sft", "zero3")
-    shutil.copytree(straight / "checkpoint-2", folder / "resumed" / "checkpoint-2")
-    # As an interruption would leave it.
-    for name in ("metrics.jsonl", "recipe.yaml"):
-        shutil.copy(straight / name, folder / "resumed" / name)
-    entry = json.loads((straight / "run.json").read_text(encoding="utf-8")) | {
-        "recipe": "resumed",
-        "finished": False,
-    }
-    (folder / "resumed" / "run.json").write_text(json.dumps(entry), encoding="utf-8")
-    resumed = launch("zero3", "sft", "resumed")
-    assert f"resuming from {resumed / 'checkpoint-2'}" in log_lines(resumed)
-    assert_same_run(resumed, straight)
-
-
-def test_adapters_are_merged_though_no_process_has_the_model(launch: Callable[..., Path]) -> None:
-    lora = {
-        "use_peft": True,
-        "lora_r": 4,
-        "lora_target_modules": ["all-linear"],
-        "save_strategy": "no",
-    }
-    run = launch("zero3", "sft", "lora", max_steps=2, **lora)
-    adapters.merge(run)
-    assert (run / "merged" / "model.safetensors").is_file() and not (
-        run / "merged" / "adapter_config.json"
-    ).exists()
-
-
 def test_grpo_generates_with_weights_that_no_process_has_whole(launch: Callable[..., Path]) -> None:
     rewards = {
         "reward_funcs": ["tests.conftest:letters"],
@@ -184,30 +151,3 @@ def test_grpo_generates_with_weights_that_no_process_has_whole(launch: Callable[
     run = launch("zero3", "grpo", "grpo", max_steps=2, num_completions_to_print=0, **rewards)
     assert [entry["step"] for entry in metrics(run)] == [1, 2]
     assert any(entry["grad_norm"] > 0 for entry in metrics(run))
-
-
-def test_the_remaining_steps_have_today_s_rate(launch: Callable[..., Path], folder: Path) -> None:
-    straight = folder / "zero3"
-    if not straight.is_dir():
-        straight = launch("zero3", "sft", "zero3")
-    shutil.copytree(straight, folder / "slower")
-    shutil.rmtree(folder / "slower" / "checkpoint-4")
-    entry = json.loads((straight / "run.json").read_text(encoding="utf-8")) | {
-        "recipe": "slower",
-        "finished": False,
-    }
-    (folder / "slower" / "run.json").write_text(json.dumps(entry), encoding="utf-8")
-    new = {"learning_rate": 1e-3, "lr_scheduler_type": "linear"}
-    slower, whole = (
-        launch("zero3", "sft", "slower", **new),
-        launch("zero3", "sft", "new_rate", **new),
-    )
-    rates = [[entry["learning_rate"] for entry in metrics(run)] for run in (slower, whole)]
-    assert rates[0][2:] == rates[1][2:] and rates[0][:2] == [1e-2, 1e-2]
-    # Adam's step is as long as its rate: so the rate is the optimizer's, not the log's alone.
-    before = weights(straight / "checkpoint-2")
-    moved = [
-        max(value.sub(before[name]).abs().max() for name, value in weights(run).items())
-        for run in (straight, slower)
-    ]
-    assert moved[1] < moved[0] / 5

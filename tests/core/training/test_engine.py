@@ -19,15 +19,9 @@ pytest.importorskip("trl")
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM
-from trl import DistillationTrainer, GRPOTrainer
-from trl.experimental.gold import GOLDTrainer
 from trl.generation import vllm_generation
 
-from r1_recipes import distill
-from r1_recipes.common.errors import RecipeError
-from r1_recipes.recipe import load_recipe
-from r1_recipes.training.engine import MAX_SEQUENCES, Engine, engine_of
-from r1_recipes.training.trainer import RecipeGRPOTrainer
+from r1_recipes.training.engine import Engine
 from tests.support.commands import succeed
 
 IDS = torch.arange(5, 25).reshape(2, 10)
@@ -186,39 +180,6 @@ def test_adapters_are_sent_merged_and_the_base_keeps_its_bits(
     ).equal(policy)
 
 
-def test_the_server_is_sent_the_same(
-    build: Callable, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sent: dict[str, torch.Tensor] = {}
-
-    class Client:
-        def __init__(self, **options: Any) -> None:
-            pass
-
-        def init_communicator(self, device: Any) -> None:
-            pass
-
-        def update_named_params(self, metadata: list, weights: Any) -> None:
-            sent.update(weights)
-            assert [(name, list(value.shape)) for name, value in sent.items()] == [
-                (name, shape) for name, _, shape in metadata
-            ]
-
-        def reset_prefix_cache(self) -> None:
-            pass
-
-    monkeypatch.setattr(vllm_generation, "VLLMClient", Client)
-    model = with_adapters(tiny_model)
-    colocated, served = build(model), build(model, mode="server")
-    before = bits(model)
-    colocated.sync_weights()
-    served.sync_weights()
-    assert sent.keys() == colocated.llm.weights.keys() and all(
-        sent[name].equal(value) for name, value in colocated.llm.weights.items()
-    )
-    assert all(value.equal(before[name]) for name, value in bits(model).items())
-
-
 @pytest.mark.e2e
 def test_the_pieces_of_fsdp2_are_sent_whole(tiny_model: Path) -> None:
     launcher = [
@@ -233,34 +194,6 @@ def test_the_pieces_of_fsdp2_are_sent_whole(tiny_model: Path) -> None:
     ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     succeed([*launcher, str(tiny_model)], environment)
-
-
-def test_without_adapters_the_weights_are_sent_as_they_are(
-    build: Callable, tiny_model: Path
-) -> None:
-    model = base_model(tiny_model)
-    engine = build(model)
-    engine.sync_weights()
-    assert all(engine.llm.weights[name].equal(value) for name, value in bits(model).items())
-
-
-def test_an_adapter_that_cannot_be_sent_is_refused(build: Callable, tiny_model: Path) -> None:
-    tied = with_adapters(tiny_model, target_modules=["q_proj", "lm_head"])
-    tied.base_model.model.lm_head.base_layer.weight = (
-        tied.base_model.model.get_input_embeddings().weight
-    )
-    with pytest.raises(RecipeError, match=r"lora_target_modules: TRL cannot send lm_head\.weight"):
-        build(tied).sync_weights()
-    with pytest.raises(RecipeError, match="fsdp_version: 2"):
-        build(with_adapters(tiny_model), fsdp=1)
-
-
-@pytest.mark.parametrize(("asked", "given"), [(8192, MAX_SEQUENCES), (16, 16)])
-def test_vllm_gets_a_bounded_batch(
-    build: Callable, tiny_model: Path, asked: int, given: int
-) -> None:
-    options = build(base_model(tiny_model), max_num_seqs=asked).llm.options
-    assert options["max_num_seqs"] == given <= options["max_num_batched_tokens"]
 
 
 def test_the_stream_of_samples_follows_the_seed_and_the_group_of_ranks(
@@ -290,89 +223,6 @@ def test_the_stream_of_samples_follows_the_seed_and_the_group_of_ranks(
     assert draw(seed=1, rank=1, tensor_parallel_size=2) != draw(
         seed=1, rank=2, tensor_parallel_size=2
     )
-
-
-@pytest.mark.parametrize("parallel, alike", [(2, True), (1, False)])
-def test_the_ranks_of_a_group_draw_alike_in_every_batch(
-    build: Callable, tiny_model: Path, monkeypatch: pytest.MonkeyPatch, parallel: int, alike: bool
-) -> None:
-    """Also where their generators have come apart since the start: a run that went on, a reward
-    that drew.
-    """
-    sent: list[Any] = []
-
-    def broadcast(states: list[Any], *, group: str, group_src: int) -> None:
-        assert (group, group_src) == ("group", 0)
-        if not sent:  # the first rank of the group
-            sent.extend(copy.deepcopy(states))
-        states[:] = sent
-
-    monkeypatch.setattr(
-        torch.distributed, "new_subgroups_by_enumeration", lambda ranks: ("group", None)
-    )
-    monkeypatch.setattr(torch.distributed, "broadcast_object_list", broadcast)
-    monkeypatch.setattr(
-        vllm_generation.VLLMGeneration,
-        "generate",
-        lambda self, *_, **__: (numpy.random.rand(), float(torch.rand(1))),
-    )
-    drawn = []
-    for rank in range(2):
-        engine = build(base_model(tiny_model), rank=rank, ranks=2, tensor_parallel_size=parallel)
-        numpy.random.seed(rank)
-        torch.manual_seed(rank)
-        drawn.append(engine.generate([[1]], None, num_generations=1))
-    assert (drawn[0] == drawn[1]) is alike
-
-
-@pytest.mark.parametrize("trainer", [GRPOTrainer, DistillationTrainer, GOLDTrainer])
-def test_a_trainer_of_trl_makes_our_engine(trainer: type) -> None:
-    module = inspect.getmodule(trainer)
-    assert "self.vllm_generation = VLLMGeneration(" in inspect.getsource(trainer)
-    with engine_of(trainer, 7):
-        assert module.VLLMGeneration.func is Engine and module.VLLMGeneration.keywords == {
-            "seed": 7
-        }
-    assert module.VLLMGeneration is vllm_generation.VLLMGeneration
-
-
-class _Built(Exception):
-    """Raised in place of building a trainer."""
-
-
-@pytest.mark.parametrize(
-    ("trainer", "changes"),
-    [
-        (GRPOTrainer, None),
-        (DistillationTrainer, {}),
-        (GOLDTrainer, {"distill_with": "gold", "use_uld_loss": True}),
-    ],
-)
-def test_each_method_that_samples_with_vllm_has_it(
-    write_recipe: Callable[..., str],
-    tiny_model: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    trainer: type,
-    changes: dict | None,
-) -> None:
-    """GRPO, and both ways to distil on policy."""
-    seen = []
-
-    def build(self: Any, **arguments: Any) -> None:
-        seen.append(inspect.getmodule(trainer).VLLMGeneration.keywords)
-        raise _Built
-
-    monkeypatch.setattr(trainer, "__init__", build)
-    with pytest.raises(_Built):
-        if changes is None:
-            RecipeGRPOTrainer(script=None, args=SimpleNamespace(seed=5))
-        else:
-            teacher = {"teacher_model_name_or_path": str(tiny_model), **changes}
-            recipe = load_recipe([write_recipe("distill", seed=5, **teacher)], "distill")
-            distill.build_trainer(
-                recipe, None, None, {"args": recipe.training, "quantization_config": None}
-            )
-    assert seen == [{"seed": 5}]
 
 
 def test_the_private_names_of_trl_that_the_engine_uses_are_there() -> None:

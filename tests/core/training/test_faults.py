@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import shutil
 import signal
@@ -17,10 +16,9 @@ from typing import Any
 
 import pandas
 import pytest
-import yaml
 from transformers import TrainerControl, TrainerState
 
-from r1_recipes import evaluate, generate, grpo, sft
+from r1_recipes import grpo, sft
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.models.tokenizer import load_tokenizer
 from r1_recipes.recipe import load_recipe
@@ -28,21 +26,10 @@ from r1_recipes.runs import checkpoints
 from r1_recipes.training import callbacks, trainer
 from tests.conftest import log_lines, metrics, weights
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 STEPS = 12
-GAME = {
-    "environment": "tests.support.callers:Game",
-    "dataset_name": "environment:tests.support.callers:Game",
-    "mapper": "environment",
-    "task_config": {
-        split: {"size": 80, "seed": seed} for seed, split in enumerate(("train", "test"))
-    },
-    "tool_timeout": 600,
-    "max_tool_calling_iterations": 3,
-    "max_completion_length": 96,
-    "response_format": "boxed",
-    "reward_funcs": None,
-}
 
 
 def comparable(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -134,33 +121,6 @@ def test_ctrl_c_saves_and_the_same_command_resumes(
     assert_same_run(run, whole)
 
 
-def test_completions_that_are_used_twice_are_drawn_again_after_a_stop(
-    write_recipe: Callable[..., str], tmp_path: Path, interrupted: Callable[[str], None]
-) -> None:
-    """With ``num_iterations`` 2 a step may reuse the completions of the step before, which no
-    checkpoint of TRL's holds.
-
-    A run stopped between the two (here after step 3, the third reward call being steps 5 and 6's)
-    draws new ones and so goes another way from there, with every step counted once; stopped after
-    both, it is the same run.
-    """
-    path = write_recipe("grpo", num_iterations=2, max_steps=8)
-    grpo.main([path, "--output_dir", str(tmp_path / "whole")])
-    # The reward is called in steps 1, 3, 5, 7; a stop asked for in its third call is carried out
-    # after step 5.
-    interrupted("3")
-    with pytest.raises(SystemExit):
-        grpo.main([path])
-    interrupted("")
-    shutil.copytree(tmp_path / "run", tmp_path / "even")
-    shutil.rmtree(tmp_path / "even" / "checkpoint-5")
-    grpo.main([path])
-    assert [entry["step"] for entry in metrics(tmp_path / "run")] == list(range(1, 9))
-    assert comparable(metrics(tmp_path / "run"))[:5] == comparable(metrics(tmp_path / "whole"))[:5]
-    grpo.main([path, "--output_dir", str(tmp_path / "even")])
-    assert_same_run(tmp_path / "even", tmp_path / "whole")
-
-
 def test_a_stop_amid_a_rollout_does_not_shift_the_later_ones(
     write_recipe: Callable[..., str], tmp_path: Path, interrupted: Callable[[str], None]
 ) -> None:
@@ -188,34 +148,6 @@ def test_a_stop_amid_a_rollout_does_not_shift_the_later_ones(
     assert run == {**whole, "completions_00004": whole["completions_00003"]}
 
 
-def test_the_best_model_is_saved_by_a_run_that_only_had_to_save(
-    write_recipe: Callable[..., str], tmp_path: Path
-) -> None:
-    """A push that failed after the last step is tried again, with the same weights."""
-    path = write_recipe(
-        "sft",
-        max_steps=3,
-        save_steps=1,
-        eval_steps=1,
-        eval_strategy="steps",
-        dataset_train_split="train[:-2]",
-        dataset_test_split="train[-2:]",
-        load_best_model_at_end=True,
-        metric_for_best_model="eval_loss",
-        greater_is_better=True,  # the worst: not the last
-    )
-    sft.main([path])
-    best = weights(tmp_path / "run")
-    last = weights(tmp_path / "run" / "checkpoint-3")
-    assert not all(last[name].equal(value) for name, value in best.items())
-    unfinished(tmp_path / "run")
-    for file in (tmp_path / "run").glob("*.safetensors"):
-        file.unlink()
-    sft.main([path])
-    again = weights(tmp_path / "run")
-    assert all(again[name].equal(value) for name, value in best.items())
-
-
 def stopped(**settings: Any) -> tuple[Any, TrainerControl]:
     """Return the callback of a run that was asked to stop, and its orders after a step."""
     callback = callbacks.StopAndSave(SimpleNamespace(stop_requested=True))
@@ -224,43 +156,6 @@ def stopped(**settings: Any) -> tuple[Any, TrainerControl]:
     callback.on_step_begin(SimpleNamespace(**settings), state, control)
     callback.on_step_end(SimpleNamespace(**settings), state, control)
     return callback, control
-
-
-def test_a_stop_waits_for_no_evaluation() -> None:
-    """It comes before the checkpoint, and decides about it with ``save_strategy: best``."""
-    callback, control = stopped(save_strategy="best")
-    assert control.should_training_stop and control.should_save and not control.should_evaluate
-    # The epoch ends with the last step, and what is due then would come after the checkpoint.
-    control.should_evaluate = control.should_save = True
-    callback.on_epoch_end(None, None, control)
-    assert not control.should_evaluate and not control.should_save
-
-
-@pytest.mark.parametrize(
-    ("variables", "warns"),
-    [
-        ({}, False),
-        ({"TORCHELASTIC_RUN_ID": "none"}, False),
-        ({"TORCHELASTIC_RUN_ID": "none", "PET_SHUTDOWN_TIMEOUT": "0"}, True),
-        ({"TORCHELASTIC_RUN_ID": "none", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "0"}, True),
-    ],
-)
-def test_steps_that_the_launcher_would_not_wait_for_are_named_at_the_first(
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    variables: dict[str, str],
-    warns: bool,
-) -> None:
-    for name in ("PET_SHUTDOWN_TIMEOUT", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "TORCHELASTIC_RUN_ID"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    callback, _ = stopped(save_strategy="steps")
-    for _ in range(2):
-        callback.on_step_end(
-            SimpleNamespace(save_strategy="steps"), TrainerState(), TrainerControl()
-        )
-    assert caplog.text.count("PET_SHUTDOWN_TIMEOUT") == warns
 
 
 @pytest.mark.parametrize("step", [3, 6])
@@ -276,69 +171,6 @@ def test_sft_resumes_as_if_never_stopped(
     unfinished(tmp_path / "run")
     sft.main([path])
     assert_same_run(tmp_path / "run", tmp_path / "whole")
-
-
-def test_a_second_ctrl_c_stops_at_once(
-    write_recipe: Callable[..., str],
-    tmp_path: Path,
-    interrupted: Callable[[str], None],
-    capfd: pytest.CaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(callbacks, "_SAME_REQUEST_SECONDS", 0.0)
-    path = write_recipe("grpo")
-    before = signal.getsignal(signal.SIGINT)
-    interrupted("3,3")
-    with pytest.raises(SystemExit) as ended:
-        grpo.main([path])
-    assert ended.value.code == 130
-    assert (
-        "stopped at once. The same command resumes from the newest checkpoint"
-        in capfd.readouterr().err
-    )
-    assert [folder.name for folder in (tmp_path / "run").glob("checkpoint-*")] == ["checkpoint-2"]
-    assert signal.getsignal(signal.SIGINT) is before
-    interrupted("")
-    grpo.main([path])
-    grpo.main([path, "--output_dir", str(tmp_path / "whole")])
-    assert_same_run(tmp_path / "run", tmp_path / "whole")
-
-
-def test_a_launcher_that_passes_the_signal_on_is_no_second_request(
-    write_recipe: Callable[..., str], tmp_path: Path, interrupted: Callable[[str], None]
-) -> None:
-    interrupted("3,3,3")
-    with pytest.raises(SystemExit):
-        grpo.main([write_recipe("grpo")])
-    assert (tmp_path / "run" / "checkpoint-3").is_dir()
-
-
-def test_without_checkpoints_nothing_is_promised(
-    write_recipe: Callable[..., str],
-    tmp_path: Path,
-    interrupted: Callable[[str], None],
-    capfd: pytest.CaptureFixture,
-) -> None:
-    path = write_recipe("grpo", save_strategy="no")
-    interrupted("2")
-    with pytest.raises(SystemExit) as ended:
-        grpo.main([path])
-    assert ended.value.code == 130
-    assert "without a checkpoint, because save_strategy is 'no'" in capfd.readouterr().err
-    assert not list((tmp_path / "run").glob("checkpoint-*"))
-    assert "resumes from there" not in log_lines(tmp_path / "run")[-1]
-    interrupted("")
-    grpo.main([path])
-    assert [entry["step"] for entry in metrics(tmp_path / "run")] == [1, 2, 3, 4, 5, 6]
-
-
-def test_ctrl_c_in_the_last_step_lets_the_run_finish(
-    write_recipe: Callable[..., str], tmp_path: Path, interrupted: Callable[[str], None]
-) -> None:
-    interrupted("6")
-    grpo.main([write_recipe("grpo")])
-    assert (tmp_path / "run" / "model.safetensors").exists()
-    assert any(line.startswith("saved to") for line in log_lines(tmp_path / "run"))
 
 
 # In a process of its own, which can be killed
@@ -461,119 +293,6 @@ def test_sft_killed_in_mid_run_ends_as_if_it_never_was(
     )
     sft.main([write_recipe("sft", name="whole", output_dir=str(whole), **changes)])
     assert_same_run(killed_run, whole)
-
-
-def kill_in_a_call(process: subprocess.Popen, hold: Path) -> None:
-    """Kill the process's group as soon as a call of ``tests.support.callers:Game`` waits."""
-    deadline = time.monotonic() + 300
-    while not hold.exists():
-        assert time.monotonic() < deadline and process.poll() is None, process.stderr.read()
-        time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-
-
-@pytest.mark.e2e
-def test_grpo_killed_inside_an_episode_ends_as_if_it_never_was(
-    write_recipe: Callable[..., str],
-    launch: Callable[..., subprocess.Popen],
-    caller: Path,
-    tmp_path: Path,
-) -> None:
-    """The step is drawn again from its rows: weights, metrics and every turn of every episode are
-    the whole run's.
-    """
-    hold, killed_run, whole = tmp_path / "hold", tmp_path / "killed", tmp_path / "whole"
-    changes = GAME | {
-        "model_name_or_path": str(caller),
-        "hold": str(hold),
-        "hold_at": 32,
-        "max_steps": 8,
-        "log_completions": True,
-    }
-    changes |= {
-        "learning_rate": 1e-4,
-        "per_device_train_batch_size": 8,
-        "num_generations": 4,
-    }  # it goes on calling
-    path = write_recipe("grpo", name="killed", output_dir=str(killed_run), **changes)
-    kill_in_a_call(launch(path), hold)
-    reached = metrics(killed_run)[-1]["step"]
-    assert 2 < reached < 8
-
-    grpo.main([path])
-    assert f"resuming from {killed_run / f'checkpoint-{reached // 2 * 2}'}" in log_lines(killed_run)
-    grpo.main([write_recipe("grpo", name="whole", output_dir=str(whole), **changes)])
-    assert_same_run(killed_run, whole)
-    assert any(entry["grad_norm"] for entry in metrics(whole)[reached:])
-    tables = [
-        [pandas.read_parquet(path) for path in sorted(run.glob("completions/*.parquet"))]
-        for run in (killed_run, whole)
-    ]
-    assert len(tables[0]) == len(tables[1]) == 8
-    for one, other in zip(*tables, strict=True):
-        pandas.testing.assert_frame_equal(one, other)
-    assert any("[tool guess]" in turns for table in tables[1] for turns in table["turns"])
-
-
-@pytest.mark.e2e
-@pytest.mark.parametrize("method", ["generate", "evaluate"])
-def test_completions_of_killed_episodes_are_the_whole_run_s(
-    write_recipe: Callable[..., str],
-    launch: Callable[..., subprocess.Popen],
-    caller: Path,
-    tmp_path: Path,
-    method: str,
-) -> None:
-    """Of 80 rows 64 are played at once, each twice; those that were stored are not played again."""
-    hold = tmp_path / "hold"
-    changes = GAME | {"model_name_or_path": str(caller), "hold": str(hold), "hold_at": 128}
-    sampled = {
-        "backend": "transformers",
-        "num_generations": 2,
-        "dtype": "float32",
-        "use_cpu": True,
-        "seed": 1,
-    }
-
-    def words(run: str) -> list[str]:
-        out = str(tmp_path / run)
-        if method == "evaluate":
-            return [
-                write_recipe("grpo", **changes),
-                "--model",
-                str(caller),
-                "--num_samples",
-                "1",
-                "--output",
-                out,
-            ]
-        (tmp_path / f"{run}.yaml").write_text(
-            yaml.safe_dump({**changes, **sampled, "output_dir": out, "reward_funcs": ["format"]})
-        )
-        return [f"{out}.yaml"]
-
-    kill_in_a_call(launch(*words("killed"), method=method), hold)
-    found = []
-    for run in ("killed", "whole"):
-        {"generate": generate, "evaluate": evaluate}[method].main(words(run))
-        shards = [
-            [json.loads(line) for line in path.read_text().splitlines()]
-            for path in sorted((tmp_path / run).rglob("shard-*.jsonl"))
-        ]
-        found.append(
-            sorted(
-                (record for shard in shards for record in shard), key=lambda record: record["index"]
-            )
-        )
-        assert [len(shard) for shard in shards] == ([64, 16] if run == "killed" else [80])
-    assert found[0] == found[1]
-    assert any(
-        turn["role"] == "tool"
-        for record in found[0]
-        for completion in record["completions"]
-        for turn in completion["turns"]
-    )
 
 
 @pytest.mark.e2e

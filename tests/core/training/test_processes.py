@@ -16,19 +16,13 @@ import pyarrow.parquet
 import pytest
 import yaml
 
-from r1_recipes import evaluate, grpo, sft
-from r1_recipes.common import processes
-from r1_recipes.common.errors import RecipeError
-from r1_recipes.completions.store import ShardStore
-from r1_recipes.recipe import load_recipe
-from r1_recipes.rewards import get_reward_funcs
-from r1_recipes.rewards.routing import route
+from r1_recipes import grpo, sft
 from r1_recipes.runs import checkpoints
-from r1_recipes.training.start import check_one_folder, check_processes
 from tests.conftest import REPOSITORY, SUMS, log_lines, metrics, weights
-from tests.core.completions.test_store import record
 from tests.core.training.test_faults import assert_same_run
 from tests.support.two_processes import grpo_training, settings, training
+
+pytestmark = pytest.mark.slow
 
 
 def two(what: str, folder: Path, model: Path, data: Path) -> subprocess.CompletedProcess:
@@ -89,13 +83,6 @@ def test_a_dead_rank_ends_the_run_with_its_own_error(
         "during handling" not in done.stderr.lower() and "the run failed" not in done.stderr
     )  # launcher's traceback alone
     assert seconds < 60
-
-
-@pytest.mark.e2e
-def test_a_run_whose_rank_died_resumes_with_the_same_result(runs: Path) -> None:
-    # Which no save_steps asks for: rank 0 did not wait for the failed one, and both saved it.
-    assert f"resuming from {runs / 'grpo' / 'checkpoint-3'}" in log_lines(runs / "grpo")
-    assert_same_run(runs / "grpo", runs / "grpo_straight")
 
 
 @pytest.mark.e2e
@@ -204,136 +191,3 @@ def test_two_processes_generate_each_row_once(runs: Path) -> None:
         (runs / "generate" / "dataset" / "train.jsonl").read_text(encoding="utf-8").splitlines()
     ) == 2 * len(SUMS)
     assert len([line for line in log_lines(runs / "generate") if line.startswith("rows: ")]) == 1
-
-
-@pytest.mark.e2e
-def test_two_processes_judge_what_one_would(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
-    evaluate.main([str(runs / "evaluate.yaml"), "--output", str(tmp_path / "scores")])
-    alone = capsys.readouterr().out
-    one, both = tmp_path / "scores", runs / "scores"
-    assert (both / "results.md").read_text(encoding="utf-8") == (one / "results.md").read_text(
-        encoding="utf-8"
-    )
-    name = (
-        f"1_{Path(yaml.safe_load((runs / 'evaluate.yaml').read_text())['model_name_or_path']).name}"
-    )
-    tables = [
-        pyarrow.parquet.read_table(path / name / "completions.parquet").to_pylist()
-        for path in (one, both)
-    ]
-    assert tables[0] == tables[1] and len(tables[0]) == len(SUMS)
-    shards = sorted((both / name / "completions").glob("shard-*.jsonl"))
-    assert [len(path.read_text().splitlines()) for path in shards] == [4, 4]
-    # Each table once, with and without a folder.
-    assert (runs / "all.out").read_text(encoding="utf-8").count(alone.strip()) == 2
-
-
-def test_shards_of_several_processes_and_of_a_later_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for rank in ("0", "1"):
-        monkeypatch.setenv("RANK", rank)
-        with ShardStore(tmp_path) as store:
-            for index in range(int(rank), 6, 2):
-                store.append(record(index))
-    # A later run, of three processes, asks for row 1 again; what it says stands furthest on.
-    monkeypatch.setenv("RANK", "2")
-    with ShardStore(tmp_path) as store:
-        assert len(store) == 6
-        store.append(record(1, "new"))
-    with ShardStore(tmp_path) as store:
-        assert list(store) == [
-            record(0),
-            record(1, "new"),
-            *(record(index) for index in range(2, 6)),
-        ]
-
-
-def test_hosts_that_share_no_disk_are_found_out(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    with pytest.raises(
-        RecipeError, match=r"rank 0 does not see \S*checkpoint-2; .* a disk that all hosts share"
-    ):
-        check_one_folder(tmp_path, tmp_path / "checkpoint-2")
-    (tmp_path / "checkpoint-2").mkdir()
-    for point in (None, tmp_path / "checkpoint-2"):
-        check_one_folder(tmp_path, point)
-    monkeypatch.setattr(processes, "gather", lambda items: [*items, False])
-    with pytest.raises(RecipeError, match="rank 1 does not see"):
-        check_one_folder(tmp_path, tmp_path / "checkpoint-2")
-    # Rank 1 wrote its rows on another host.
-    with ShardStore(tmp_path) as store:
-        store.append(record(0))
-        store.append(record(2))
-        with pytest.raises(RecipeError, match=r"2 of 4 rows are missing"):
-            store.check_complete(4)
-        store.append(record(1))
-        store.append(record(3))
-        store.check_complete(4)
-
-
-def test_a_reward_that_spans_processes_is_called_in_all_of_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    given: list = []
-    elsewhere = [("q", 4), ("q", 8)]
-    monkeypatch.setattr(
-        processes, "gather", lambda items: given.append(items) or [*items, *elsewhere]
-    )
-    (length,) = get_reward_funcs(["length"])
-    scores = length(
-        completions=["<answer>\n1\n</answer>"],
-        prompts=["q"],
-        completion_ids=[[0] * 7],
-        solution=["2"],
-    )
-    assert scores == [-0.25]  # from 4 to 8 tokens, so w = 0.5 - 3/4
-    assert given == [[("q", 7)]]
-    # No row of its task here; there may be some elsewhere, and they wait for this process.
-    routed, _ = route(
-        [length, length], ["length", "other"], {"a": ["length"], "b": ["other"]}, "task"
-    )
-    assert routed(
-        completions=["x"], prompts=["p"], completion_ids=[[0]], solution=["2"], task=["b"]
-    ) == [None]
-    assert given[1:] == [[]]
-    # A row that no reward scores stops all processes together, after this one has taken part.
-    with pytest.raises(RecipeError, match="task_rewards: row 0 has task 'c'"):
-        routed(completions=["x"], prompts=["p"], completion_ids=[[0]], solution=["2"], task=["c"])
-    assert given[2:] == [[]]
-
-
-def test_processes_that_would_each_train_alone_are_refused(
-    monkeypatch: pytest.MonkeyPatch, write_recipe
-) -> None:
-
-    loaded = load_recipe([write_recipe("sft")], "sft")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(
-        RecipeError, match=r"2 started and this one sees 1\. Fix: .* on CPUs use torchrun"
-    ):
-        check_processes(loaded)
-
-
-def test_what_the_first_process_refuses_all_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse() -> None:
-        raise RecipeError("no")
-
-    told = []
-    monkeypatch.setattr(processes, "gather", lambda items: told.append(items) or items)
-    with pytest.raises(RecipeError, match="no"):
-        processes.first(refuse)
-    assert processes.first(lambda: 3) == 3
-    # Another process does not call it, and hears what rank 0 said.
-    monkeypatch.setenv("RANK", "1")
-    for said, result in (((3, None), 3), ((None, RecipeError("no")), "no")):
-        monkeypatch.setattr(processes, "gather", lambda items, said=said: [said, *items])
-        if result == "no":
-            with pytest.raises(RecipeError, match="no"):
-                processes.first(refuse)
-        else:
-            assert processes.first(refuse) == result
-    assert told == [[(None, told[0][0][1])], [(3, None)]]

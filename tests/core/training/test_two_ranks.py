@@ -21,32 +21,19 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.conftest import REPOSITORY, log_lines, metrics
+from tests.conftest import REPOSITORY, metrics
 from tests.support.two_processes import settings, training
 
 _DEEPSPEED = Path(sys.prefix) / "deepspeed"  # where make test-processes puts it
 _HAS_DEEPSPEED = (_DEEPSPEED.is_dir() or importlib.util.find_spec("deepspeed")) and (
     shutil.which("g++") and (Path(sysconfig.get_path("include")) / "Python.h").is_file()
 )
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.slow, pytest.mark.e2e]
 
 _SAMPLED = {"max_completion_length": 8}
 _REWARDED = {**_SAMPLED, "reward_funcs": ["tests.conftest:letters"], "num_generations": 4}
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "grpo": ("grpo", {**_REWARDED, "beta": 0.04}),
-    # Only the first rank has right completions, and so something to learn.
-    "sdpo_one_rank": (
-        "grpo",
-        {
-            **_REWARDED,
-            "train_with": "sdpo",
-            "success_reward_threshold": 0.5,
-            "reward_funcs": ["tests.support.two_processes:on_first_rank"],
-            "per_device_train_batch_size": 4,
-        },
-    ),
-    # Every completion is a right one, so that each has a teacher.
-    "sdpo": ("grpo", {**_REWARDED, "train_with": "sdpo", "success_reward_threshold": -1.0}),
     "sft": ("sft", {}),
     "distillation": ("distill", {**_SAMPLED, "temperature": 1.0}),
     "gold": (
@@ -159,26 +146,9 @@ def test_reference_and_teacher_are_those_of_data_parallelism(
 ) -> None:
     here, plain = launch(*config), launch("ddp")
     assert [entry["kl"] for entry in metrics(here / "grpo")] == [0.0, 0.0]
-    for name in ("sft", "sdpo", "sdpo_one_rank", "distillation", "gold"):
+    for name in ("sft", "distillation", "gold"):
         losses, expected = (
             [entry["loss"] for entry in metrics(folder / name)] for folder in (here, plain)
         )
         assert len(losses) == 2 and losses == pytest.approx(expected, rel=1e-5)
     assert metrics(here / "distillation")[0]["loss"] > 0.1  # the teacher is another model
-    shares = [
-        metrics(here / name)[0]["self_distillation/reprompt_sample_fraction"]
-        for name in ("sdpo", "sdpo_one_rank")
-    ]
-    assert shares == [1.0, 0.5]
-
-
-def test_loading_that_would_leave_zeros_is_switched_off_with_a_warning(
-    launch: Callable[..., Path],
-) -> None:
-    folder = launch("fsdp2", *RAM_EFFICIENT)
-    said = {
-        name: any("fsdp_cpu_ram_efficient_loading" in line for line in log_lines(folder / name))
-        for name in RUNS
-    }
-    # SFT has no second model: Accelerate sends the policy's weights to the other processes.
-    assert said == {name: name != "sft" for name in RUNS}

@@ -3,7 +3,7 @@ its documented range, the same batch gets the same rewards, and the order of a b
 matter.
 
 A case is one completion read by one response format or judged by one reward.
-``R1_FUZZ_CASES=5000000`` runs more than the default of 200,000. What fails is named with its
+``R1_FUZZ_CASES=5000000`` runs more than the default of 50,000. What fails is named with its
 completion; hypothesis prints the seed to run it again.
 """
 
@@ -11,7 +11,6 @@ import dataclasses
 import json
 import os
 import re
-import time
 from fractions import Fraction
 from random import Random
 
@@ -25,15 +24,14 @@ from r1_recipes.prompts import FORMATS
 from r1_recipes.rewards import REWARDS, get_reward_funcs
 from r1_recipes.rewards.accuracy import parsed_answer
 from r1_recipes.verification import pool
-from r1_recipes.verification.gold import read_gold
-from r1_recipes.verification.reading import read_answer
 
-CASES = int(os.environ.get("R1_FUZZ_CASES", 200_000))
+pytestmark = pytest.mark.slow
+
+CASES = int(os.environ.get("R1_FUZZ_CASES", 50_000))
 BATCH = 64
 
 # These run a model, or the completion's code as a program; their own tests are hostile enough.
-# What an environment of verifiers does is its own.
-NEEDS_MORE = {"code", "binary_code", "verifiers"}
+NEEDS_MORE = {"code", "binary_code"}
 NAMES = sorted(name for name in REWARDS if name not in NEEDS_MORE and ":" not in name)
 
 TAGS = sorted(
@@ -44,125 +42,21 @@ TAGS = sorted(
         for tag in tags or ()
     }
 )
+WORDS = r"""
+    \boxed{ { } ( ) [ ] $ $$ \( \) \ , . ; : ? ^ _ = < | ! x and or not 我们先算一下。 คำตอบคือ ответ 🦆 é ﷽ Ω
+    0 7 72 -3 1,080 1080.00 .5 1e9 ٣ ½ 50% 3/4 \frac{3}{4} \sqrt{2} \pi x^2 A (B) B. 9**9**9 9^{9^{9}}
+    \cup \begin{pmatrix}1\\2\end{pmatrix} [1,2) \{1,2\} y=2x+3 1\le90^\circ 2+3i \infty __import__('os')
+"""
 PIECES = [
     *TAGS,
-    *(
-        r"\boxed{",
-        "{",
-        "}",
-        "(",
-        ")",
-        "[",
-        "]",
-        "$",
-        "$$",
-        r"\(",
-        r"\)",
-        "\\",
-        "\n",
-        "\n\n",
-        " ",
-        "\t",
-        "\0",
-        ",",
-        ".",
-        ";",
-        ":",
-        "?",
-    ),
-    *(
-        "0",
-        "7",
-        "72",
-        "-3",
-        "1,080",
-        "1080.00",
-        ".5",
-        "1e9",
-        "٣",
-        "½",
-        "50%",
-        "3/4",
-        r"\frac{3}{4}",
-        r"\sqrt{2}",
-        r"\pi",
-        "x^2",
-        "^",
-        "_",
-    ),
-    *(
-        "=",
-        "<",
-        "|",
-        "!",
-        "x",
-        "and",
-        "or",
-        "the answer is",
-        "Answer:",
-        "####",
-        "#### 72",
-        "not",
-        "Step 1:",
-        "First,",
-        "1. ",
-        "- ",
-    ),
-    *(
-        "```python\nprint(1)\n```",
-        "A",
-        "(B)",
-        "B.",
-        "The duck crossed the road. ",
-        "我们先算一下。",
-        "คำตอบคือ",
-        "ответ",
-        "🦆",
-        "é",
-        "﷽",
-        "Ω",
-    ),
-    *(
-        "\u202e",
-        "\u200b",
-        "\ud800",
-        "\udfff",
-        "e\u0301",
-        "44 + 19 - 35",
-        "7 * 4 + 3",
-        "(7+4)*3 = 33",
-        "44 / 0",
-        "9**9**9",
-        "9^{9^{9}}",
-    ),
-    *(
-        "__import__('os')",
-        r"\cup",
-        r"\begin{pmatrix}1\\2\end{pmatrix}",
-        r"[1,2)",
-        r"\{1,2\}",
-        r"y=2x+3",
-        r"1\le x<5",
-        r"90^\circ",
-    ),
-    *(r"5\text{ cm}", r"2+3i", r"\infty"),
+    *WORDS.split(),
+    *("\n", "\n\n", " ", "\t", "\0", "\u202e", "\u200b", "\ud800", "\udfff", "e\u0301"),
+    *("the answer is", "Answer:", "####", "#### 72", "Step 1:", "First,", "1. ", "- "),
+    *("```python\nprint(1)\n```", "The duck crossed the road. ", r"5\text{ cm}"),
+    *("44 + 19 - 35", "7 * 4 + 3", "(7+4)*3 = 33", "44 / 0"),
 ]
-GOLDS = [
-    "72",
-    "1,080",
-    "0.5",
-    "50%",
-    r"\frac{3}{4}",
-    r"2\sqrt{3}",
-    "(1,2)",
-    r"\{1,2\}",
-    "y=2x+3",
-    "x^2+2x+1",
-    r"\text{Evelyn}",
-    "B",
-    "Pancreas",
-]
-GOLDS += [None, "", 72]
+GOLD_WORDS = r"72 1,080 0.5 50% \frac{3}{4} 2\sqrt{3} (1,2) \{1,2\} y=2x+3 x^2+2x+1 B Pancreas"
+GOLDS = [*GOLD_WORDS.split(), r"\text{Evelyn}", None, "", 72]
 PUZZLES = [
     json.dumps({"countdown": {"numbers": numbers, "target": target}})
     for numbers, target in (([44, 19, 35], 28), ([7, 4, 3], 31))
@@ -255,14 +149,6 @@ def documented_range(reward):
 RANGES = {name: documented_range(REWARDS[name]) for name in NAMES}
 
 
-def test_documented_ranges_are_read():
-    assert RANGES["accuracy"] == (0.0, 1.0, [0.0, 1.0])
-    assert RANGES["cosine"] == (-0.5, 1.0, None)
-    assert RANGES["repetition_penalty"] == (-1.0, 0.0, None)
-    assert RANGES["reasoning_steps"] == (0.0, 1.0, [0.0, 1 / 3, 2 / 3, 1.0])
-    assert RANGES["countdown"][:2] == (0.0, 1.0)
-
-
 def check_reward(name, func, rows, order):
     first = func(**columns(rows, name))
     low, high, listed = RANGES[name]
@@ -319,64 +205,3 @@ def test_fuzz(monkeypatch):
 
     fuzz()
     assert done >= CASES
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_an_empty_batch_gets_no_rewards(name):
-    empty = {
-        key: []
-        for key in (
-            "prompts",
-            "completions",
-            "completion_ids",
-            "solution",
-            "scorer",
-            "language",
-            "facts",
-            "document",
-        )
-    }
-    assert get_reward_funcs([name])[0](**empty) == []
-
-
-# One reference answer per way of reading.
-GOLDS_BY_CLASS = [
-    *("72", "1 h 45 min", "5 km/h", "increases by 5", "May 5", r"5\text{ m}", "x=2"),
-    *("No solution", r"\frac{1}{2}x+1", "(1, 2)", "(C) 17", "mean 5, median 7", "8:30"),
-]
-REPEATED = [
-    *(piece for piece in PIECES if len(piece) < 20),
-    *(
-        "1",
-        "a",
-        "°",
-        "1 m ",
-        "a b ",
-        "1:",
-        "is ",
-        "x=",
-        "1,111",
-        "是",
-        "中",
-        "\\text{a}",
-        "-1",
-        "'",
-    ),
-]
-
-
-@pytest.mark.parametrize("gold", GOLDS_BY_CLASS)
-def test_a_repeated_piece_takes_no_time(gold):
-    """A policy that collapses writes one piece a thousand times, in each answer of a batch."""
-    gold = read_gold(gold)
-    for piece in REPEATED:
-        for text in (f"{piece * 990}"[:990], f"a {piece * 990}"[:990] + "!"):
-            started = time.process_time()
-            read_answer(text, gold)
-            assert time.process_time() - started < 0.5, (gold.raw, piece, text[-9:])
-
-
-def test_a_long_reference_answer_takes_no_time():
-    started = time.process_time()
-    assert read_gold("1" * 200_000) is None
-    assert time.process_time() - started < 1

@@ -12,17 +12,13 @@ import trl
 from datasets import Dataset
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from r1_recipes import grpo, sft
-from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import completion_texts
 from r1_recipes.completions.turns import read_completion, written_prompt
 from r1_recipes.completions.types import Request
 from r1_recipes.models.agent import agent
 from r1_recipes.models.tokenizer import generation_prompt, load_tokenizer
-from r1_recipes.prompts import leaves_open, served_template
+from r1_recipes.prompts import leaves_open
 from r1_recipes.recipe import load_recipe
-from tests.conftest import REPOSITORY
-from tests.core.prompts.test_served_template import from_folder
 from tests.core.prompts.test_thinking import SHIPPED
 
 # The eos_token of these models' tokenizers, and the token after which they stop for a result; the
@@ -39,18 +35,24 @@ NAMES = [
     "qwen3_training",
 ]
 NONE = {
-    "cannot write tools": {
-        "cohere",
-        "cohere2",
-        "deepseek_r1_distill",
-        "gemma",
-        "gemma3",
-        "idefics3",
-        "lfm2",
-        "llama3",
-    }
+    "cannot write tools": set(
+        [
+            "cohere",
+            "cohere2",
+            "deepseek_r1_distill",
+            "gemma",
+            "gemma3",
+            "idefics3",
+            "lfm2",
+            "llama3",
+            "llava_next",
+            "phi3",
+            "phi3_5",
+            "qwen2_5_vl",
+            "smolvlm",
+        ]
+    )
 }
-NONE["cannot write tools"] |= {"llava_next", "phi3", "phi3_5", "qwen2_5_vl", "smolvlm"}
 NONE["writes calls that TRL cannot read"] = {"deepseekv3", "muse_glimmer"}
 CALL = {
     "type": "function",
@@ -182,145 +184,3 @@ def test_a_call_and_its_result_are_the_same_in_training_and_evaluation(
         text = read_completion(tokenizer, request, ids, len(ids), "stop").text
         assert text.split() == answer.split() and fmt.parse(text).answer == "4"
         assert not opens or fmt.parse(text).well_formed
-
-
-@pytest.mark.parametrize(
-    ("message", "name"),
-    [(message, name) for message, names in NONE.items() for name in sorted(names)],
-)
-def test_a_template_without_calls_is_refused(
-    load: Callable[..., Any], message: str, name: str
-) -> None:
-    recipe, tokenizer, _ = load(
-        shipped(name).replace("bos_token", "'<s>'"), response_format="think_boxed", system_prompt=""
-    )
-    with pytest.raises(
-        RecipeError,
-        match=f"tiny.yaml: tools: the chat template of .*{message}.*Fix: .*chat_template",
-    ):
-        agent(recipe, tokenizer)
-
-
-TWICE = '<tool_call>\n{"name": "calculator", "arguments": {"expression": "1"}}\n</tool_call>'
-
-
-@pytest.mark.parametrize(
-    ("written", "calls", "said"),
-    [
-        (f"a{TWICE}b{TWICE}c", 2, "a\nb\nc"),
-        (f"a{TWICE[:-3]}", 0, f"a{TWICE[:-3]}"),
-        (TWICE.replace("1", r"\ud800"), 0, "ud800"),
-        (TWICE.replace('{"expression": "1"}', "[" * 100_000), 0, "[[["),
-        (
-            TWICE.replace('{"expression": "1"}', '{"expression": ' + "[" * 400 + "]" * 400 + "}"),
-            1,
-            "",
-        ),
-        (TWICE.replace('{"expression": "1"}', "7"), 1, ""),
-    ],
-)
-def test_whatever_a_model_writes_for_a_call_can_be_shown_again(
-    load: Callable[..., Any], written: str, calls: int, said: str
-) -> None:
-    recipe, tokenizer, _ = load(shipped("qwen3_instruct_2507"))
-    agent(recipe, tokenizer)
-    ids = tokenizer(written + "<|im_end|>", add_special_tokens=False)["input_ids"]
-    message = trl.chat_template_utils.parse_response(tokenizer, ids, prefix=[])
-    assert len(message.get("tool_calls", ())) == calls and said in message["content"]
-    assert tokenizer.apply_chat_template(
-        [{"role": "user", "content": "?"}, message], tokenize=False
-    )
-
-
-def test_what_is_not_known_and_does_not_keep_its_turns_is_refused(load: Callable[..., Any]) -> None:
-    recipe, tokenizer, _ = load(shipped("qwen3") + "{#- mine #}", system_prompt="")
-    with pytest.raises(
-        RecipeError,
-        match=r"or changes earlier messages. Fix: chat_template: one of trl/chat_templates",
-    ):
-        agent(recipe, tokenizer)
-
-
-@pytest.mark.parametrize("name", ["qwen3", "qwen3_5_nothink", "glm4moe"])
-def test_a_checkpoint_goes_on_with_its_tools(
-    load: Callable[..., Any], write_recipe: Callable[..., str], tmp_path: Path, name: str
-) -> None:
-    recipe, tokenizer, _ = load(shipped(name), chat_template_kwargs={"enable_thinking": False})
-    agent(recipe, tokenizer)
-    tokenizer.save_pretrained(tmp_path / "model")
-    for kwargs, empty in [(None, True), ({"enable_thinking": True}, False)]:
-        path = write_recipe(
-            "grpo",
-            model_name_or_path=str(tmp_path / "model"),
-            response_format="boxed",
-            tools=["calculator"],
-        )
-        recipe = load_recipe([path], "grpo")
-        recipe.training.chat_template_kwargs = kwargs
-        again, _ = load_tokenizer(recipe)
-        agent(recipe, again)
-        assert ("</think>" in generation_prompt(again)) == empty
-
-
-@pytest.mark.parametrize("method", ["sft", "grpo"])
-def test_training_on_qwen3_s_template_takes_the_switch(
-    load: Callable[..., Any], write_recipe: Callable[..., str], tmp_path: Path, method: str
-) -> None:
-    load(shipped("qwen3"))
-    settings: dict[str, Any] = (
-        {"assistant_only_loss": True, "completion_only_loss": False}
-        if method == "sft"
-        else {"tools": ["calculator"]}
-    )
-    settings |= {
-        "chat_template_kwargs": {"enable_thinking": False},
-        "response_format": "boxed",
-        "max_steps": 1,
-    }
-    main = {"sft": sft, "grpo": grpo}[method].main
-    main([write_recipe(method, model_name_or_path=str(tmp_path / "model"), **settings)])
-    saved = from_folder(tmp_path / "run").chat_template
-    assert served_template.unwrap(saved)[0] == shipped("qwen3_training")
-
-
-def test_without_tools_a_turn_is_read_as_text(
-    load: Callable[..., Any], write_recipe: Callable[..., str], tmp_path: Path
-) -> None:
-    recipe, tokenizer, _ = load(shipped("qwen3_instruct_2507"))
-    agent(recipe, tokenizer)
-    tokenizer.save_pretrained(tmp_path / "saved")
-    recipe = load_recipe(
-        [write_recipe("grpo", model_name_or_path=str(tmp_path / "saved"), response_format="boxed")],
-        "grpo",
-    )
-    tokenizer, _ = load_tokenizer(recipe)
-    assert tokenizer.response_template  # TRL would count the prefill to the turn
-    agent(recipe, tokenizer)
-    assert tokenizer.response_template is None
-    tokenizer.save_pretrained(tmp_path / "again")
-
-
-@pytest.mark.parametrize(
-    "name", ["qwen2_5", "qwen3_instruct_2507", "qwen3", "lfm2_v2", "short_tools"]
-)
-def test_thoughts_before_a_call_are_in_the_next_prompt(load: Callable[..., Any], name: str) -> None:
-    """Training goes on with the tokens that were written; not every template writes a field for
-    thoughts.
-    """
-    own = (
-        (REPOSITORY / "recipes/templates/short_tools.jinja").read_text(encoding="utf-8")
-        if name == "short_tools"
-        else shipped(name)
-    )
-    recipe, tokenizer, _ = load(own, response_format="think_boxed")
-    tools, _ = agent(recipe, tokenizer)
-    said = {"role": "assistant", "content": "<think>\nI add.\n</think>\n\n", "tool_calls": [CALL]}
-    turns = [
-        {"role": "user", "content": "2+2?"},
-        said,
-        {"role": "tool", "name": "calculator", "content": "4"},
-    ]
-    prompt = written_prompt(tokenizer, Request(0, turns, tuple(tools)))
-    assert prompt.count("I add.") == 1 and prompt.index("<think>") < prompt.index(
-        "I add."
-    ) < prompt.index("</think>")

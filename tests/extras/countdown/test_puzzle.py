@@ -7,36 +7,22 @@ from __future__ import annotations
 import ast
 import itertools
 import json
-import operator
 import random
 import re
-import subprocess
-import sys
-import time
 import warnings
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from r1_recipes.extras.countdown.puzzle import (
-    MAX_ANSWER_CHARS,
-    Puzzle,
-    check,
-    draw,
-    read_puzzle,
-    scorer_puzzle,
-    search,
-    steps,
-)
+from r1_recipes.extras.countdown.puzzle import check, draw, steps
 from r1_recipes.models.tokenizer import load_tokenizer
 from r1_recipes.recipe import load_recipe
 
 RIGHT, WRONG, MALFORMED = True, False, False
-BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "countdown_reward.py"
 
 
 @pytest.mark.parametrize(
@@ -45,82 +31,42 @@ BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "countdown_reward.py"
         ("7*4+3", [7, 4, 3], 31, RIGHT),
         ("3 + 4 * 7", [7, 4, 3], 31, RIGHT),  # products first: 3 + 28
         (" ( 3\n+ 4 )\t* 7 ", [7, 4, 3], 49, RIGHT),  # lines may break
-        ("7 × 4 + 3", [7, 4, 3], 31, RIGHT),
         ("7·4 + 3", [7, 4, 3], 31, RIGHT),
-        ("8 ÷ 2 − 1", [8, 2, 1], 3, RIGHT),
         (r"7 \times 4 + 3", [7, 4, 3], 31, RIGHT),
-        (r"7 \cdot 4\div 2", [7, 4, 2], 14, RIGHT),
         ("$7*4+3$", [7, 4, 3], 31, RIGHT),
-        (r"\(7*4+3\)", [7, 4, 3], 31, RIGHT),
         ("7*4+3.", [7, 4, 3], 31, RIGHT),
-        ("7*4+3。", [7, 4, 3], 31, RIGHT),
         ("$7*4+3$.", [7, 4, 3], 31, RIGHT),
-        ("7*4+3 = 31", [7, 4, 3], 31, RIGHT),
         ("7*4+3=31.", [7, 4, 3], 31, RIGHT),
-        ("7*4+3 = 31.0", [7, 4, 3], 31, RIGHT),
         ("3 - 7 = -4", [3, 7], -4, RIGHT),
-        ("3 - 7 = − 4", [3, 7], -4, RIGHT),
         ("10 - 4 - 3", [10, 4, 3], 3, RIGHT),  # from the left: (10 - 4) - 3
-        ("24 / 4 / 3", [24, 4, 3], 2, RIGHT),
         ("24 / 4 * 3", [24, 4, 3], 18, RIGHT),
         ("8 / (3 - 8 / 3)", [8, 3, 8, 3], 24, RIGHT),  # 8 / (1/3), exactly
         ("1 / 3 * 3", [1, 3, 3], 1, RIGHT),
-        ("-3 + 7", [3, 7], 4, RIGHT),
         ("-(3 - 7)", [3, 7], 4, RIGHT),
-        ("-(-3) + 7", [3, 7], 10, RIGHT),
         ("3--5", [3, 5], 8, RIGHT),
-        ("3*-5", [3, 5], -15, RIGHT),
         ("-2 * 3 + 10", [2, 3, 10], 4, RIGHT),
-        ("2 - -(3)", [2, 3], 5, RIGHT),
         ("(((7)))*((4))+(3)", [7, 4, 3], 31, RIGHT),
-        ("0 + 5", [0, 5], 5, RIGHT),
         ("5", [5], 5, RIGHT),
-        ("7 + 7", [7, 7], 14, RIGHT),
         # Wrong: an expression, but not one that solves it.
         ("7*4-3", [7, 4, 3], 31, WRONG),
         ("7*4+3 = 32", [7, 4, 3], 31, WRONG),  # right, and then another value
         ("7*4+3 = 30.9999999", [7, 4, 3], 31, WRONG),
-        ("7*4+3 = 31", [7, 4, 3], 32, WRONG),
-        ("31", [7, 4, 3], 31, WRONG),
         ("30 + 1", [7, 4, 3], 31, WRONG),
         ("7*4", [7, 4, 3], 28, WRONG),  # a number is left over
-        ("7*4+3+0", [7, 4, 3], 31, WRONG),
         ("7+7", [7], 14, WRONG),  # once each
-        ("7+0*7", [7, 0], 7, WRONG),
         ("74-3", [7, 4, 3], 71, WRONG),  # numbers are not digits to join
         ("7 / (3 - 3)", [7, 3, 3], 0, WRONG),
-        ("1 / (1 / (3 - 3))", [1, 1, 3, 3], 0, WRONG),
-        ("7 / 0", [7, 0], 0, WRONG),
         ("0 / 0", [0, 0], 0, WRONG),
         ("1000001 / 1000000", [1000001, 1000000], 1, WRONG),  # within a seed's 1e-5
-        (
-            "10000000000000001 - 1",
-            [10000000000000001, 1],
-            10**16 - 1,
-            WRONG,
-        ),  # a float has 16 digits
-        ("10000000000000001 - 1", [10000000000000001, 1], 10**16, RIGHT),
-        ("1" * MAX_ANSWER_CHARS, [1], 1, WRONG),
         ("1 + " * 300 + "1", [1] * 301, 301, WRONG),  # oversize, although it adds up
         ("5 - 3", [5, -3], 2, WRONG),  # a negative number is none that can be written
         # Malformed: no expression of this grammar.
         ("", [7], 7, MALFORMED),
-        (" \n", [7], 7, MALFORMED),
         (".", [7], 7, MALFORMED),
-        ("$", [7], 7, MALFORMED),
-        ("=", [7], 7, MALFORMED),
         ("= 7", [7], 7, MALFORMED),
-        ("()", [7], 7, MALFORMED),
-        ("7*4+3 =", [7, 4, 3], 31, MALFORMED),
         ("31 = 7*4+3", [7, 4, 3], 31, MALFORMED),
-        ("7*4+3 = 28+3", [7, 4, 3], 31, MALFORMED),
-        ("7*4 = 28 + 3 = 31", [7, 4, 3], 31, MALFORMED),
         ("7*4+3 = 31 = 31", [7, 4, 3], 31, MALFORMED),
-        ("7*4+3 == 31", [7, 4, 3], 31, MALFORMED),
-        ("7*4+3 = thirty-one", [7, 4, 3], 31, MALFORMED),
         ("The answer is 7*4+3", [7, 4, 3], 31, MALFORMED),
-        ("7*4+3 or 3+7*4", [7, 4, 3], 31, MALFORMED),
-        ("7*4+3, 3+7*4", [7, 4, 3], 31, MALFORMED),
         *(
             (text, [7, 4, 3], 31, RIGHT)
             for text in (
@@ -133,111 +79,33 @@ BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "countdown_reward.py"
                 "7 ⋅ 4 + 3",
             )
         ),
-        (r"\left(7 \times 4\right) + 3", [7, 4, 3], 31, RIGHT),
         (r"\boxed{7*4}+3", [7, 4, 3], 31, MALFORMED),  # a box around a part
         ("7**4+3**", [7, 4, 3], 31, MALFORMED),
-        (r"\frac{8}{2} - 1", [8, 2, 1], 3, MALFORMED),
         ("2**3", [2, 3], 8, MALFORMED),  # three seeds pay powers
         ("2^3", [2, 3], 8, MALFORMED),
-        ("7//2", [7, 2], 3, MALFORMED),
-        ("7%4", [7, 4], 3, MALFORMED),
         ("1.5*2", [1, 5, 2], 3, MALFORMED),  # TinyZero finds 1, 5 and 2 in it
-        ("1 . 5 * 2", [1, 5, 2], 3, MALFORMED),
-        ("5.*2", [5, 2], 10, MALFORMED),
         (".5*2", [5, 2], 1, MALFORMED),
-        ("1_000", [1000], 1000, MALFORMED),
-        ("0x10", [16], 16, MALFORMED),
         ("1e3", [1000], 1000, MALFORMED),
-        ("1j", [1], 1, MALFORMED),
-        ("007", [7], 7, MALFORMED),
         ("00", [0], 0, MALFORMED),
-        ("1,000 + 1", [1000, 1], 1001, MALFORMED),
-        ("--5", [5], 5, MALFORMED),
         ("3---5", [3, 5], -2, MALFORMED),
-        ("3 - - - 5", [3, 5], -2, MALFORMED),
-        ("+5", [5], 5, MALFORMED),
         ("3 + + 5", [3, 5], 8, MALFORMED),
-        ("3 -", [3], 3, MALFORMED),
-        ("* 3", [3], 3, MALFORMED),
         ("2(3)", [2, 3], 6, MALFORMED),
-        ("(2)(3)", [2, 3], 6, MALFORMED),
-        ("(2)3", [2, 3], 6, MALFORMED),
         ("2 3", [2, 3], 23, MALFORMED),
-        ("(2+3", [2, 3], 5, MALFORMED),
-        ("2+3)", [2, 3], 5, MALFORMED),
         ("2)+(3", [2, 3], 5, MALFORMED),
-        ("(2+)3", [2, 3], 5, MALFORMED),
-        ("[2+3]", [2, 3], 5, MALFORMED),
         ("{2+3}", [2, 3], 5, MALFORMED),
         ("２+3", [2, 3], 5, MALFORMED),  # full width
-        ("2＋3", [2, 3], 5, MALFORMED),
         ("٢+3", [2, 3], 5, MALFORMED),
-        ("2²", [2, 2], 4, MALFORMED),
-        ("½", [1, 2], 1, MALFORMED),
         ("2∗3", [2, 3], 6, MALFORMED),
         ("2–3", [2, 3], -1, MALFORMED),  # a dash is no minus
-        ("abs(5)", [5], 5, MALFORMED),
         ("x", [5], 5, MALFORMED),
-        ("True+5", [5], 6, MALFORMED),
-        ("__import__('os').system('true')", [5], 5, MALFORMED),
         ("5 if 5 else 5", [5, 5, 5], 5, MALFORMED),
         ("5#", [5], 5, MALFORMED),
-        ("5;5", [5, 5], 5, MALFORMED),
         ("2+3\0", [2, 3], 5, MALFORMED),
-        ("2+\ud8003", [2, 3], 5, MALFORMED),
         ("2+\u200b3", [2, 3], 5, MALFORMED),  # nothing that cannot be seen
     ],
 )
 def test_verdicts(answer: str, numbers: list[int], target: int, verdict: bool) -> None:
     assert check(answer, numbers, target) is verdict
-
-
-HOSTILE = [
-    "9**9**9",
-    "9**9**9**9",
-    "(" * 500,
-    "(" * 450 + "5" + ")" * 450,
-    "(" * 500_000 + "5" + ")" * 500_000,
-    "-(" * 400 + "5" + ")" * 199,
-    "-" * 1000,
-    "--5",
-    "1" * 1_000_000,
-    "9" * 1000,
-    "9*" * 499 + "9",
-    "9/" * 499 + "9",
-    "5" + " " * 1_000_000,
-    "5" + "=" * 900,
-    "5 = " + "9" * 900 + "." + "9" * 90,
-    "\0" * 1000,
-    "\ud800" * 1000,
-    "\\times" * 160,
-    "$" * 1000,
-    "." * 1000,
-    "٣" * 900,
-    "１＋２",
-    "__import__('os').abort()",
-    "1_000",
-    "0x10",
-    "1e3",
-    "",
-]
-
-
-@pytest.mark.parametrize("numbers", [[5], [9] * 500], ids=["one", "many"])
-def test_hostile_answers_are_bounded_and_not_right(numbers: list[int]) -> None:
-    slowest = 0.0
-    for answer in HOSTILE:
-        started = time.process_time()
-        verdict = check(answer, numbers, 24)
-        slowest = max(slowest, time.process_time() - started)
-        assert verdict is False
-    # The limit on length leaves 500 numbers at most: a product of 500 digits, or as many fractions.
-    assert slowest < 0.2
-
-
-def test_python_s_parser_limits_the_brackets() -> None:
-    for depth, verdict in ((50, RIGHT), (201, MALFORMED), (499, MALFORMED)):
-        assert check("(" * depth + "5" + ")" * depth, [5], 5) is verdict
 
 
 @given(answer=st.text(max_size=60) | st.text(alphabet="0123456789+-*/()=. ×÷−·$\\\n", max_size=60))
@@ -401,196 +269,6 @@ def read(node: ast.expr) -> tuple[list[int], Fraction | None]:
     return left + right, apply(a, signs[type(node.op)], b)
 
 
-ALPHABET = "0123456789+-*/()=. ×÷−·\n_ex+-*/()"
-
-
-def mutated(text: str, rng: random.Random) -> str:
-    for _ in range(rng.choice((1, 1, 2, 3))):
-        at = rng.randrange(len(text) + 1)
-        other = rng.randrange(len(text) + 1)
-        low, high = min(at, other), max(at, other)
-        text = rng.choice(
-            (
-                text[:at] + text[at + 1 :],
-                text[:at] + rng.choice(ALPHABET) + text[at:],
-                text[:at] + rng.choice(ALPHABET) + text[at + 1 :],
-                text[:at] + text[at + 1 : at + 2] + text[at : at + 1] + text[at + 2 :],
-                text[:low] + text[high:] + text[low:high],
-                text[:low] + "(" + text[low:high] + ")" + text[high:],
-            )
-        )
-    return text
-
-
-def test_mutations_of_right_answers() -> None:
-    """70,000 distinct strings close to right answers; every verdict is the one of Python's own
-    grammar.
-    """
-    rng = random.Random(1)
-    pools = []
-    for numbers in PUZZLES[2:]:
-        right = {
-            text: int(value)
-            for text, value in every_expression(numbers).items()
-            if value is not None and value.denominator == 1
-        }
-        pools.append((numbers, list(right.items())))
-    counts = {RIGHT: 0, WRONG: 0}
-    seen: set[str] = set()
-    while len(seen) < 70_000:
-        numbers, right = rng.choice(pools)
-        text, target = rng.choice(right)
-        text = mutated(text if rng.random() < 0.8 else f"{text} = {target}", rng)
-        if text in seen:
-            continue
-        seen.add(text)
-        expected = oracle(text, numbers, target)
-        assert check(text, numbers, target) is expected, (text, numbers, target)
-        counts[expected] += 1
-    # Mutations break most, move some to another value, and leave some right ("7*4+3" as "4*7+3").
-    assert counts[RIGHT] > 5_000 and counts[WRONG] > 35_000, counts
-
-
-Made = tuple[str, list[int], Fraction | None]
-
-
-def join(parts: tuple[Made, str, Made]) -> Made:
-    (left, some, a), sign, (right, more, b) = parts
-    return f"({left} {sign} {right})", some + more, apply(a, sign, b)
-
-
-def negate(part: Made) -> Made:
-    return f"(-{part[0]})", part[1], None if part[2] is None else -part[2]
-
-
-EXPRESSIONS = st.recursive(
-    st.integers(0, 120).map(lambda number: (str(number), [number], Fraction(number))),
-    lambda inner: st.tuples(inner, st.sampled_from("+-*/"), inner).map(join) | inner.map(negate),
-    max_leaves=8,
-)
-
-
-@settings(max_examples=300)
-@given(made=EXPRESSIONS, off=st.integers(-3, 3))
-def test_expressions_of_any_shape(made: Made, off: int) -> None:
-    text, numbers, value = made
-    if value is None or value.denominator != 1:
-        assert check(text, numbers, 0 if value is None else int(value)) is WRONG
-        return
-    assert check(text, numbers[::-1], int(value)) is RIGHT
-    assert check(text, numbers, int(value) + off) is (WRONG if off else RIGHT)
-    assert check(text, [number + 1 for number in numbers], int(value)) is WRONG
-    worked = steps(text)
-    assert len(worked) == len(numbers) - 1  # one line an operation
-
-
-@settings(max_examples=300)
-@given(st.text(alphabet=ALPHABET, max_size=25))
-def test_noise_gets_the_verdict_of_pythons_grammar(text: str) -> None:
-    assert check(text, [1, 2, 3], 7) is oracle(text, [1, 2, 3], 7)
-
-
-def test_steps() -> None:
-    assert steps("(8 - 2) * 4") == ["8 - 2 = 6", "6 * 4 = 24"]
-    assert steps("7 * 4 + 3") == ["7 * 4 = 28", "28 + 3 = 31"]
-    assert steps("5") == []
-
-
-def test_a_search_rejects_what_misses() -> None:
-    assert search([3, 5], 15) == (["3 + 5 = 8, no", "5 - 3 = 2, no", "3 * 5 = 15, yes"], "3 * 5")
-    assert search([2, 6], 3) == (
-        ["2 + 6 = 8, no", "6 - 2 = 4, no", "2 * 6 = 12, no", "6 / 2 = 3, yes"],
-        "6 / 2",
-    )
-    lines, found = search([8, 2, 4], 24)
-    assert lines == [
-        *("8 + 2 = 10, left 10, 4", "10 + 4 = 14, no", "10 - 4 = 6, no", "10 * 4 = 40, no"),
-        *("8 - 2 = 6, left 6, 4", "6 + 4 = 10, no", "6 - 4 = 2, no", "6 * 4 = 24, yes"),
-    ]
-    assert found == "(8 - 2) * 4"
-    assert search([3, 5], 16) is None
-    assert search([7], 7) is None  # nothing to try
-    assert search([0, 5], 0)[1] == "0 * 5"  # nothing is divided by zero on the way
-
-
-@pytest.mark.parametrize(("count", "puzzles"), [(2, 300), (3, 200), (4, 40)])
-def test_a_search_finds_every_drawn_puzzle_and_its_lines_are_true(count: int, puzzles: int) -> None:
-    rng = random.Random(3)
-    settings = {
-        "min_numbers": count,
-        "max_numbers": count,
-        "min_value": 1,
-        "max_value": 20,
-        "min_target": 1,
-        "max_target": 400,
-    }
-    for puzzle, _ in filter(None, (draw(rng, settings) for _ in range(puzzles))):
-        lines, found = search(*puzzle)
-        assert check(found, *puzzle)
-        for line in lines:
-            left, sign, right, value = re.match(r"(\d+) ([-+*/]) (\d+) = (\d+), ", line).groups()
-            assert {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": Fraction}[sign](
-                int(left), int(right)
-            ) == int(value)
-        assert lines[-1].endswith(f" = {puzzle.target}, yes")
-        assert [line for line in lines if line.endswith("yes")] == lines[-1:]
-
-
-@pytest.mark.parametrize(
-    ("numbers", "target", "puzzle"),
-    [
-        ([7, 4, 3], 31, Puzzle((7, 4, 3), 31)),
-        ((7, 4.0), 28.0, Puzzle((7, 4), 28)),
-        ([0], -3, Puzzle((0,), -3)),
-        ([], 1, None),
-        (None, 1, None),
-        ("[7, 4]", 1, None),
-        ([7, -4], 3, None),
-        ([7, 4.5], 3, None),
-        ([7, float("nan")], 3, None),
-        ([7, float("inf")], 3, None),
-        ([7, "4"], 3, None),
-        ([7, None], 3, None),
-        ([True, 4], 5, None),
-        ([7, 4], None, None),
-        ([7, 4], "31", None),
-        ([7, 4], 0.5, None),
-    ],
-)
-def test_reading_a_puzzle(numbers: object, target: object, puzzle: Puzzle | None) -> None:
-    assert read_puzzle(numbers, target) == puzzle
-
-
-def test_a_scorer_holds_its_puzzle() -> None:
-    puzzle = Puzzle((7, 4, 3), 31)
-    assert json.loads(puzzle.scorer) == {"countdown": {"numbers": [7, 4, 3], "target": 31}}
-    assert scorer_puzzle(puzzle.scorer) == puzzle
-    entry = {
-        "question": "q",
-        "answer": "7*4+3",
-        "metadata": {"source_dataset": "countdown", "numbers": [7, 4, 3], "target": 31},
-    }
-    assert scorer_puzzle(json.dumps({"reasoning_gym": "countdown", "entry": entry})) == puzzle
-    for other in ('{"reasoning_gym": "chain_sum", "entry": {}}', "{}"):
-        assert scorer_puzzle(other) is None
-    broken_ones = [
-        '{"countdown": {}}',
-        '{"countdown": [1]}',
-        '{"countdown": {"numbers": ["1"], "target": 1}}',
-    ]
-    for broken in (
-        *broken_ones,
-        "chain_sum",
-        "",
-        "[]",
-        "3",
-        '{"reasoning_gym": "countdown"}',
-        '{"reasoning_gym": "countdown", "entry": {"metadata": {}}}',
-    ):
-        with pytest.raises(ValueError, match="Countdown scorer"):
-            scorer_puzzle(broken)
-
-
 def solvable(numbers: Sequence[int], target: int) -> bool:
     """Brute force over every expression whose steps are whole and positive."""
     everything = (1 << len(numbers)) - 1
@@ -629,11 +307,6 @@ def parts_of(subset: int) -> list[int]:
     return [part for part in range(1, subset) if part & subset == part and part < subset ^ part]
 
 
-def test_the_solver_of_these_tests() -> None:
-    assert solvable((7, 4, 3), 31) and solvable((5, 3), 2) and solvable((6, 2), 3)
-    assert not solvable((7, 4, 3), 32) and not solvable((1, 1), 3)
-
-
 @pytest.mark.parametrize(("count", "puzzles"), [(2, 300), (3, 200), (4, 60), (5, 20), (6, 5)])
 def test_every_drawn_puzzle_is_solvable_in_whole_positive_steps(count: int, puzzles: int) -> None:
     rng = random.Random(count)
@@ -659,49 +332,6 @@ def test_every_drawn_puzzle_is_solvable_in_whole_positive_steps(count: int, puzz
         )
         assert solvable(*puzzle)
     assert len({expression for _, expression in made}) > 0.8 * puzzles
-
-
-def test_a_draw_uses_every_sign_and_brackets() -> None:
-    rng = random.Random(0)
-    limits = {
-        "min_numbers": 2,
-        "max_numbers": 6,
-        "min_value": 1,
-        "max_value": 20,
-        "min_target": 1,
-        "max_target": 100,
-    }
-    made = [found for found in (draw(rng, limits) for _ in range(2000)) if found is not None]
-    for piece in (" + ", " - ", " * ", " / ", "("):
-        assert sum(piece in expression for _, expression in made) > 50, piece
-    assert {len(puzzle.numbers) for puzzle, _ in made} == {2, 3, 4, 5, 6}
-
-
-def test_verl_prompts_that_open_the_reasoning_go_to_the_model_verbatim(write_recipe) -> None:
-    """What a recipe needs for veRL's prompts: the template takes the tag off, and the prefill,
-    which rewards read, puts it back.
-    """
-    from r1_recipes.data import MAPPERS, get_mapper
-    from r1_recipes.data.load import build_prompt
-    from r1_recipes.rewards import get_reward_funcs
-
-    path = write_recipe(
-        "grpo",
-        mapper="verl",
-        chat_template="{{ messages[-1]['content'].removesuffix('<think>') }}",
-        prefill="<think>",
-    )
-    tokenizer, fmt = load_tokenizer(load_recipe([path], "grpo"))
-    for row in MAPPERS["verl"].examples:
-        fields = get_mapper("verl")(row)
-        prompt = build_prompt(fields["question"], fmt)
-        text = tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
-        assert text == row["prompt"][-1]["content"] and text.endswith("\n<think>")
-        answer = {31: "7*4 + 3", 24: "(8-2)*4"}[row["target"]]
-        completion = f" Let me see.</think>\n<answer> {answer} </answer>"
-        columns = {"scorer": [fields["scorer"]], "solution": [fields["solution"]]}
-        for reward in get_reward_funcs(["countdown", "format", "format_partial", "accuracy"], fmt):
-            assert reward(completions=[completion], **columns) == [1.0], reward.__name__
 
 
 def test_tinyzeros_parquet_is_read_as_it_is(write_recipe, tmp_path: Path) -> None:
@@ -747,22 +377,15 @@ GRPO_ZERO = TURNS.format(
 )
 PROMPTS = {
     # countdown.py:59-65 of TinyZero's examples/data_preprocess
-    "base": "A conversation between User and Assistant. The "
+    "tinyzero_countdown": "A conversation between User and Assistant. The "
     "user asks a question, and the Assistant "
     "solves it. The assistant first thinks "
     "about the reasoning process in the mind and then provides the user with the answer.\n"
     f"User: {ASKED % [44, 19, 5]}\nAssistant: {START}\n<think>",
-    "tinyzero_instruct": TURNS.format(
-        "You are a helpful assistant. You first thinks about the reasoning process in the "
-        "mind and then provides the user with the answer.",
-        f" {ASKED % [44, 19, 5]}",
-        START,
-    ),
     # countdown_task.py:11-21 of GRPO-Zero
-    "instruct": GRPO_ZERO,
-    "instruct_24gb": GRPO_ZERO,
+    "grpo_zero_countdown": GRPO_ZERO,
     # chapter 11 of the Chinese rl-tutorial
-    "instruct_zh": TURNS.format(
+    "grpo_zero_countdown_zh": TURNS.format(
         "你是一个有用的助手。你首先在脑海中思考推理过程，然后为用户提供答案。",
         "使用这些数字 [44 19  5]，创建一个等于 98 的等式。你可以使用基本算术运算（+、-、*、/），每个数字只能使用一次。"
         "在 <think> </think> 标签中展示你的解题过程。并在 <answer> </answer> 标签中返回最终答案，例如 <answer> (1 + 2) "
@@ -781,7 +404,7 @@ def test_the_model_sees_the_original_s_prompt_to_the_letter(
     rows = tmp_path / "rows.jsonl"
     rows.write_text(json.dumps({"target": 98, "nums": [44, 19, 5]}) + "\n")
     argv = [
-        f"recipes/countdown_qwen3b_{name}.yaml",
+        f"recipes/reproduce/{name}.yaml",
         "--model_name_or_path",
         str(tiny_model),
         "--dataset_name",
@@ -801,30 +424,3 @@ def test_the_model_sees_the_original_s_prompt_to_the_letter(
         == PROMPTS[name]
     )
     assert fmt.parse(" 28 + 3 </think>\n<answer> 7*4+3 </answer>").well_formed
-
-
-def test_the_benchmark_prints_its_rate() -> None:
-    command = [sys.executable, str(BENCHMARK), "--completions", "512"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    rate, mean = re.fullmatch(
-        r"countdown: ([\d,]+) completions/minute on one core, 300 characters each, mean "
-        r"reward ([\d.]+)\n",
-        done.stdout,
-    ).groups()
-    assert (
-        mean == "0.425"
-        # Of eight, three are right and four (three wrong, one malformed) have an answer: (3 + 0.4)
-        # / 8
-    )
-    assert int(rate.replace(",", "")) > 100_000
-
-
-def test_an_answer_prints_nothing():
-    program = (
-        "from r1_recipes.extras.countdown.puzzle import compute\ntry: compute('1is 2', [], "
-        "[])\nexcept ValueError: print('refused')"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert (done.stdout, done.stderr) == ("refused\n", "")

@@ -3,7 +3,6 @@ eyes is refused.
 """
 
 import json
-import shutil
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -15,7 +14,7 @@ from r1_recipes.data import MAPPERS
 from r1_recipes.models.smoke import build_tiny_vlm
 from tests.conftest import metrics, weights
 
-pytestmark = pytest.mark.usefixtures("offline")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("offline")]
 SETTINGS = {
     "mapper": "image_question",
     "keep_columns": [],
@@ -84,57 +83,3 @@ def test_a_vision_language_model_learns_from_pictures(tmp_path, write_recipe, ti
         json.loads((run / "processor_config.json").read_text(encoding="utf-8"))["processor_class"]
         == "LlavaProcessor"
     )
-
-
-def refused(capsys, argv):
-    with pytest.raises(SystemExit) as stopped:
-        grpo.main(argv)
-    assert stopped.value.code == 2
-    return capsys.readouterr().err
-
-
-def test_a_model_without_eyes_is_refused(write_recipe, pictures, capsys):
-    said = refused(capsys, [write_recipe("grpo", dataset_name=str(pictures), **SETTINGS)])
-    assert (
-        "the data contain pictures, but the model's processor cannot be loaded: AttributeError"
-        in said
-    )
-
-
-def test_a_template_without_a_place_for_pictures_is_refused(
-    tmp_path, write_recipe, tiny_vlm, pictures, capsys
-):
-    template = (
-        "{% for message in messages if message['content'] is string %}{{ message['content'] }}{% "
-        "endfor %}"
-    )
-    said = refused(
-        capsys,
-        [
-            write_recipe(
-                "grpo",
-                model_name_or_path=str(tiny_vlm),
-                dataset_name=str(pictures),
-                chat_template=template,
-                **SETTINGS,
-            )
-        ],
-    )
-    assert (
-        "its chat template does not write pictures. Fix: a chat_template that writes "
-        "'<image>'" in said
-    )
-
-
-def test_a_broken_processor_says_so(tmp_path, write_recipe, tiny_vlm, pictures, capsys):
-    model = shutil.copytree(tiny_vlm, tmp_path / "model")
-    (model / "processor_config.json").write_text("{", encoding="utf-8")
-    said = refused(
-        capsys,
-        [
-            write_recipe(
-                "grpo", model_name_or_path=str(model), dataset_name=str(pictures), **SETTINGS
-            )
-        ],
-    )
-    assert "the data contain pictures, but the model's processor cannot be loaded" in said

@@ -4,15 +4,12 @@ stop.
 
 from __future__ import annotations
 
-import functools
-import math
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pandas
@@ -23,17 +20,13 @@ pytest.importorskip("trl")
 import torch
 
 from r1_recipes import grpo
-from r1_recipes.common.errors import StoppedTogether
-from r1_recipes.extras.sampling.dynamic import (
-    DynamicSamplingGRPOTrainer,
-    PromptOrder,
-    PromptOrderSampler,
-    _over_rounds,
-)
+from r1_recipes.extras.sampling.dynamic import DynamicSamplingGRPOTrainer
 from tests.conftest import metrics
-from tests.core.training.test_faults import GAME, assert_same_run
+from tests.core.training.test_faults import assert_same_run
 from tests.support import flat_groups
 from tests.support.commands import succeed
+
+pytestmark = pytest.mark.slow
 
 ROUNDS, LIMIT = flat_groups.ROUNDS, 3
 
@@ -147,88 +140,7 @@ def test_two_processes_agree(write, tmp_path: Path, per_device: int) -> None:
     assert_same_run(run, whole)
 
 
-@pytest.mark.e2e
-def test_episodes_are_chosen_with_their_tools(write_recipe, caller, tmp_path: Path) -> None:
-    path = write_recipe(
-        "grpo",
-        **GAME
-        | {
-            "model_name_or_path": str(caller),
-            "dynamic_sampling": {"max_rounds": LIMIT},
-            "max_steps": 3,
-            "learning_rate": 1e-4,
-            "per_device_train_batch_size": 8,
-            "num_generations": 4,
-            "log_completions": True,
-        },
-    )
-    grpo.main([path])
-    run = tmp_path / "run"
-    for table, line in zip(tables(run), metrics(run), strict=True):
-        assert len(table) == 8 and table["turns"].str.contains("call guess").any()
-        assert line["sampling/rounds"] > 1 or line["frac_reward_zero_std"] == 0
-
-
-def test_a_step_that_fails_in_a_later_round_is_repeated_with_the_same_rows(
-    write: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    straight = write(save_steps=100)  # the failure saves the last whole step
-    fails = write(name="fails", save_steps=100, output_dir=str(tmp_path / "fails"))
-    grpo.main([straight])
-    rounds = [int(line["sampling/rounds"]) for line in metrics(tmp_path / "run")]
-    step = next(i for i, count in enumerate(rounds) if i > 1 and count > 1)
-    calls, reward = iter(range(10**6)), flat_groups.spread
-
-    @functools.wraps(reward)
-    def once(completions: list, trainer_state: Any, **columns: Any) -> list[float]:
-        # Not in the try before training.
-        if trainer_state.train_batch_size and next(calls) == sum(rounds[:step]) + 1:
-            raise ValueError("the server is gone")
-        return reward(completions, trainer_state=trainer_state, **columns)
-
-    monkeypatch.setattr(flat_groups, "spread", once)
-    with pytest.raises(SystemExit):
-        grpo.main([fails])
-    assert len(metrics(tmp_path / "fails")) == step
-    grpo.main([fails])
-    assert_same_run(tmp_path / "fails", tmp_path / "run")
-
-
 # The parts
-
-
-@pytest.mark.parametrize("shuffle", [True, False])
-def test_an_order_goes_through_all_rows_before_any_comes_again(shuffle: bool) -> None:
-    taken = {"starts": [], "next": 0}
-    order = PromptOrder(7, shuffle, 3, taken)
-    first = order.batch(0, 4)
-    ahead = order.batch(1, 4)  # the data loader is one batch ahead
-    further = order.take(3)
-    assert sorted((first + ahead + further)[:7]) == list(range(7))
-    assert (first == [0, 1, 2, 3]) is not shuffle
-    later = order.batch(2, 4)
-    # A resumed run asks for its batches again, and goes on from the same place.
-    again = PromptOrder(7, shuffle, 3, {"starts": [0, 4], "next": 8})
-    assert again.batch(0, 4) == first and again.batch(1, 4) == ahead
-    assert again.take(3) == further and again.batch(2, 4) == later
-    if shuffle:
-        passes = [PromptOrder(7, True, seed, {"starts": [], "next": 0}).take(14) for seed in (3, 4)]
-        assert passes[0][:7] != passes[0][7:] and passes[0] != passes[1]
-
-
-def test_the_sampler_repeats_as_that_of_trl() -> None:
-    from trl.trainer.utils import RepeatSampler
-
-    base = RepeatSampler(range(10), mini_repeat_count=2, batch_size=3, repeat_count=2, seed=1)
-    taken = {"starts": [], "next": 0}
-    trainer = SimpleNamespace(
-        state=SimpleNamespace(epoch=None), order=PromptOrder(10, False, 1, taken)
-    )
-    drawn = list(PromptOrderSampler(base, trainer))
-    assert len(drawn) == len(base) == len(list(base))
-    assert drawn[:12] == [0, 0, 1, 1, 2, 2] * 2
-    trainer.state.epoch = 1.0
-    assert list(PromptOrderSampler(base, trainer))[:6] == [9, 9, 0, 0, 1, 1]
 
 
 NAN = float("nan")
@@ -267,29 +179,3 @@ def test_spread_is_what_advantages_are_made_of(rewards, weights, aggregation, by
     trainer.multi_objective_aggregation, trainer._filtered_by = aggregation, by
     trainer.num_generations = 2
     assert trainer._groups_with_spread(torch.tensor(rewards)).tolist() == expected
-
-
-def test_a_round_without_a_verdict_is_no_batch_without_one() -> None:
-    """Late rounds are a prompt or two, and some prompts have reference answers that nobody reads."""
-    trainer = DynamicSamplingGRPOTrainer.__new__(DynamicSamplingGRPOTrainer)
-    trainer.model = SimpleNamespace(training=True)
-    trainer.state, trainer.reward_func_names = SimpleNamespace(max_steps=9), ["own"]
-    trainer._failed, trainer._unjudged = [], 0
-    nothing = torch.full((4, 1), math.nan)
-    trainer._in_round = True
-    for _ in range(9):
-        trainer.check_rewards(nothing)
-    trainer._in_round = False
-    trainer.check_rewards(torch.zeros(4, 1))
-    for _ in range(2):
-        trainer.check_rewards(nothing)
-    with pytest.raises(StoppedTogether):
-        trainer.check_rewards(nothing)
-
-
-def test_metrics_of_completions_count_each_completion_once() -> None:
-    assert _over_rounds("completions/mean_length", [1000.0, 8000.0], [256, 8]) == pytest.approx(
-        (256 * 1000 + 8 * 8000) / 264
-    )
-    assert _over_rounds("completions/min_length", [3.0, 2.0], [4, 4]) == 2.0
-    assert _over_rounds("completions/max_terminated_length", [3.0, 2.0], [4, 4]) == 3.0

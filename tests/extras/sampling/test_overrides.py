@@ -10,7 +10,6 @@ pytest.importorskip("trl")
 
 from trl import GRPOTrainer
 
-from r1_recipes.extras.sampling.curriculum import CurriculumGRPOTrainer
 from r1_recipes.extras.sampling.dynamic import _GENERATED, DynamicSamplingGRPOTrainer
 from tests.core.training.test_trainer import overrides
 
@@ -23,12 +22,9 @@ ROUNDS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("trainer", "pinned"),
-    [(CurriculumGRPOTrainer, SAMPLER), (DynamicSamplingGRPOTrainer, SAMPLER | ROUNDS)],
-)
-def test_every_private_override_is_pinned(trainer, pinned):
-    assert overrides(trainer) == set(pinned)
+def test_every_private_override_is_pinned():
+    pinned = SAMPLER | ROUNDS
+    assert overrides(DynamicSamplingGRPOTrainer) == set(pinned)
     for name, parameters in pinned.items():
         theirs = list(inspect.signature(getattr(GRPOTrainer, name)).parameters)
         assert parameters is None or theirs == parameters, name

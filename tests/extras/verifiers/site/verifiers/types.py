@@ -1,5 +1,0 @@
-from types import SimpleNamespace
-
-
-def ClientConfig(**values):
-    return SimpleNamespace(**values)

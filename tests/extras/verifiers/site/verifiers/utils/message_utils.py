@@ -1,5 +1,0 @@
-from types import SimpleNamespace
-
-
-def normalize_messages(messages):
-    return [SimpleNamespace(**message) for message in messages]
