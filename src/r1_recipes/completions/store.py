@@ -20,7 +20,6 @@ from r1_recipes.common import locks, processes
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.files import open_unlinked, refuse_link
 from r1_recipes.completions.types import Completion
-from r1_recipes.data.load import identities
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -168,7 +167,7 @@ def row_digests(rows: Dataset, made_by: dict[str, Any] | None = None) -> list[st
     """
     solutions = rows["solution"] if "solution" in rows.column_names else [None] * len(rows)
     digests = []
-    for prompt, solution in zip(identities(rows), solutions, strict=True):
+    for prompt, solution in zip(rows["prompt"], solutions, strict=True):
         shaping = [prompt if made_by is None else [prompt, made_by], solution]
         text = json.dumps(shaping, sort_keys=True, default=str)
         digests.append(hashlib.sha256(text.encode()).hexdigest()[:16])

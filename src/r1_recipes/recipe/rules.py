@@ -170,12 +170,10 @@ def keep_fits(recipe: GenerateRecipe) -> None:
 def server_has_the_tokenizer(recipe: GenerateRecipe) -> None:
     """Refuse keys that need the model's tokenizer with ``backend: openai``."""
     script = recipe.script
-    if script.backend == "openai" and (
-        script.max_prompt_tokens or script.max_solution_tokens or script.chat_template
-    ):
+    if script.backend == "openai" and (script.max_prompt_tokens or script.chat_template):
         raise RecipeError(
-            "backend openai: max_prompt_tokens, max_solution_tokens and chat_template need "
-            "the model's tokenizer, which only the server has. Fix: remove them"
+            "backend openai: max_prompt_tokens and chat_template need the model's tokenizer, which "
+            "only the server has. Fix: remove them"
         )
 
 

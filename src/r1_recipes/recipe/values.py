@@ -28,7 +28,7 @@ _COMMA = re.compile(r"[-+]?\d+,\d+([eE][-+]?\d+)?")
 # always allowed.
 _INTERVALS = {
     "[1, inf)": "max_steps max_samples max_eval_samples "
-    "max_prompt_tokens max_solution_tokens max_length "
+    "max_prompt_tokens max_length "
     "max_completion_length "
     "eval_max_completion_length per_device_train_batch_size per_device_eval_batch_size "
     "gradient_accumulation_steps num_generations "
