@@ -84,8 +84,9 @@ def get_response_format(
     else:
         unknown = unknown_name("response_format", name, FORMATS)
         raise RecipeError(f"{unknown} To use your own format: FILE.yaml:NAME.")
-    given = {"system_prompt": system_prompt, "prefill": prefill}
-    return replace(fmt, **{key: text for key, text in given.items() if text is not None})
+    if system_prompt is not None:
+        fmt = replace(fmt, system_prompt=system_prompt)
+    return fmt if prefill is None else replace(fmt, prefill=prefill)
 
 
 def written_out(value: Any, folder: Path) -> str | dict[str, Any]:

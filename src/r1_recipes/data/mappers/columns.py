@@ -81,8 +81,10 @@ def generated(row: dict[str, Any], well_formed: bool = True) -> MappedRow:
     if row.get("earlier_messages"):
         earlier = read_messages(row, "earlier_messages")
         mapped["messages"] = [*earlier, {"role": "user", "content": mapped["question"]}]
-    kept = {key: text(row, key, needed=False) for key in ("scorer", "task") if key in row}
+    mapped["solution"] = text(row, "solution", needed=False)
+    for key in ("scorer", "task"):
+        if key in row:
+            mapped[key] = text(row, key, needed=False)
     if "response" in row:
-        kept["response"] = row["response"] or ""
-    solution = text(row, "solution", needed=False)
-    return {**mapped, "solution": solution, **kept, "well_formed": well_formed}
+        mapped["response"] = row["response"] or ""
+    return {**mapped, "well_formed": well_formed}

@@ -34,7 +34,10 @@ def countdown_rows(count: str, split: str, config: dict[str, Any]) -> Dataset:
     keys = {"min_value", "max_value", "min_target", "max_target", "train", "test"}
     for key in config.keys() - keys:
         raise RecipeError("task_config: " + unknown_name("key of countdown", key, keys))
-    settings = {"min_numbers": int(bounds[1]), "max_numbers": int(bounds[2] or bounds[1])}
+    settings: dict[str, Any] = {
+        "min_numbers": int(bounds[1]),
+        "max_numbers": int(bounds[2] or bounds[1]),
+    }
     for name in ("value", "target"):
         low, high = config.get(f"min_{name}"), config.get(f"max_{name}")
         fits = isinstance(low, int) and isinstance(high, int) and 1 <= low <= high
