@@ -79,7 +79,7 @@ def warn_about_cuts(trainer: Any) -> int:
     if cut:
         logger.warning(
             "max_length %d cuts up to %d of %d examples, so the model does not learn to stop from "
-            "them. Fix: raise it, or drop them with max_solution_tokens",
+            "them. Fix: raise it",
             training.max_length,
             cut,
             total,

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from r1_recipes.common import locks, processes
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.completions.types import Completion
-from r1_recipes.data.load import identities
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -166,7 +165,7 @@ def row_digests(rows: Dataset, made_by: dict[str, Any] | None = None) -> list[st
     """
     solutions = rows["solution"] if "solution" in rows.column_names else [None] * len(rows)
     digests = []
-    for prompt, solution in zip(identities(rows), solutions, strict=True):
+    for prompt, solution in zip(rows["prompt"], solutions, strict=True):
         shaping = [prompt if made_by is None else [prompt, made_by], solution]
         text = json.dumps(shaping, sort_keys=True, default=str)
         digests.append(hashlib.sha256(text.encode()).hexdigest()[:16])

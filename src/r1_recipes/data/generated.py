@@ -1,12 +1,11 @@
-"""Draw the distinct rows of a generated data set, and check its keys."""
+"""Draw the distinct rows of a generated data set."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable
-from itertools import chain
+from collections.abc import Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes.common.errors import RecipeError, nearest
+from r1_recipes.common.errors import RecipeError
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -16,49 +15,32 @@ Draws = Iterable[tuple[Hashable, dict[str, Any]]]
 
 
 def distinct_rows(
-    draw: Callable[[dict[str, Any]], Draws], split: str, config: dict[str, Any], what: str
+    draw: Callable[[int, int], Draws], split: str, config: dict[str, Any], what: str
 ) -> Dataset:
-    """Return the first distinct rows of a split. No row of ``train`` is in ``test``."""
+    """Return the first distinct rows of a split. No row of ``train`` is in ``test``.
+
+    ``draw`` takes a seed and a size; ``config`` has both for ``train`` and for ``test``.
+    """
     from datasets import Dataset  # heavy
 
     taken: set[Hashable] = set()
-    for part in ("test", "train"):
-        settings = config[part] if isinstance(config.get(part), dict) else {}
-        hint = nearest_key(settings, ("size", "seed"))
-        size = whole_number(settings.get("size"), 1, f"{part}: size", hint)
-        whole_number(settings.get("seed"), 0, f"{part}: seed", hint)
-        rows: list[dict[str, Any]] = []
-        for key, row in draw(settings):
+    rows: list[dict[str, Any]] = []
+    for part in ("test", "train")[: 1 + (split != "test")]:
+        settings = config.get(part) or {}
+        if settings.keys() != {"size", "seed"} or not settings["size"] > 0:
+            raise RecipeError(f"task_config: {part}: must be {{size: …, seed: …}}, got {settings}")
+        rows = []
+        for key, row in draw(settings["seed"], settings["size"]):
             if key not in taken:
                 taken.add(key)
                 rows.append(row)
-            if len(rows) == size:
+            if len(rows) == settings["size"]:
                 break
         else:
             raise RecipeError(
-                f"task_config: {part}: size: there are only {len(rows)} distinct {what}, "
-                f"not {size}. Fix: a smaller size, or a task with more variants"
+                f"task_config: {part}: size: there are only {len(rows)} distinct {what}, not "
+                f"{settings['size']}. Fix: a smaller size, or a task with more variants"
             )
-        if part == split:
-            names = dict.fromkeys(chain(*rows))  # Rows may have different keys.
-            columns = {name: [row.get(name) for row in rows] for name in names}
-            return Dataset.from_dict(columns, on_mixed_types="use_json")
-    raise RecipeError(f"split {split!r}: {what} have only the splits 'train' and 'test'")
-
-
-def nearest_key(given: Iterable[str], known: Collection[str]) -> str:
-    """Return a hint for the first misspelt key, or "" if no given key resembles a known one."""
-    for key in given:
-        close = nearest(str(key), known)
-        if close and key not in known:
-            return f" Did you mean {close[0]!r}?"
-    return ""
-
-
-def whole_number(value: Any, least: int, key: str, hint: str = "") -> int:
-    """Return ``value``, or raise if it is not a whole number of at least ``least``."""
-    if not isinstance(value, int) or value < least:
-        raise RecipeError(
-            f"task_config: {key}: must be a whole number, at least {least}, got {value!r}.{hint}"
-        )
-    return value
+    if split not in ("train", "test"):
+        raise RecipeError(f"split {split!r}: {what} have only the splits 'train' and 'test'")
+    return Dataset.from_list(rows, on_mixed_types="use_json")

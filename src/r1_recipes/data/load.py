@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import json
 import logging
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes.common.errors import RecipeError, located, nearest, unknown_name
-from r1_recipes.common.settings import from_mapping, limited
-from r1_recipes.data.mappers import Mapper, conversation_mapper, get_mapper
-from r1_recipes.data.render import LoadReport, Renderer, RowMapper, build_prompt
+from r1_recipes.common.errors import RecipeError, located, unknown_name
+from r1_recipes.data.mappers import Mapper, SkipRow, get_mapper
+from r1_recipes.data.messages import say_once
+from r1_recipes.data.prompt import Rendering, build_prompt, trainer_columns
 from r1_recipes.data.sources import load_rows
 from r1_recipes.prompts import ResponseFormat
+from r1_recipes.rewards.registry import REWARDS, declared
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -28,10 +33,6 @@ prompt prompts completion completions completion_ids messages solution scorer qu
 chosen rejected image images environment environments trainer_state log_extra log_metric
 """
 _RESERVED = frozenset(_RESERVED_NAMES.split())
-_NO_TEST_SPLIT = (
-    "dataset_mixture: test_split_size: must be set, because evaluation needs a test split. "
-    "Fix: test_split_size: 128"
-)
 # Columns that SFTTrainer passes to the chat template.
 _TEMPLATE_COLUMNS = ("chat_template_kwargs", "tools")
 COLUMN_KEYS = ("prompt_column", "solution_column", "reasoning_column")
@@ -50,111 +51,61 @@ class Part:
     config: str | None = None
     revision: str | None = None
     split: str = "train"
-    columns: tuple[str, ...] | None = None
-    test_split: str | None = None
-    weight: float = limited(lambda value: 0 < value <= 1, "the share of its rows, in (0, 1]", 1.0)
-    first: bool = False  # Take the first rows instead of random ones.
+    columns: list[str] | None = None
+    weight: float = 1.0
     mapper: str | None = None
     mapper_config: dict[str, Any] | None = None
     task: str | None = None
     system_prompt: str | None = None
     task_config: dict[str, Any] | None = None
 
-    def load(self, args: Any, seed: int, where: str) -> tuple[Dataset, Sequence[int] | None]:
-        """Return this dataset's share of rows, and their indices in the source (None: in order)."""
-        import numpy  # heavy
 
-        rows = load_rows(
-            self.id,
-            self.split,
-            config=self.config,
-            revision=self.revision,
-            hub=args.hub,
-            task_config=self.task_config or args.task_config,
-        )
-        for column in self.columns or ():
-            if column not in rows.column_names:
-                unknown = unknown_name(f"column of {self.id}", column, rows.column_names)
-                raise RecipeError(f"{where}: {unknown}")
-        if self.columns:
-            rows = rows.select_columns(list(self.columns))
-        if self.weight == 1:
-            return rows, None
-        share = self.weight * len(rows)
-        if self.first:
-            return rows.select(range(int(share))), None
-        places = numpy.random.default_rng(seed).permutation(len(rows))[: round(share)]
-        return rows.select(places), places
+@dataclass
+class LoadReport:
+    """Counts the rows of one split that were read, kept and dropped.
 
-
-@dataclass(frozen=True)
-class Mixture:
-    """The datasets of a mixture, the seed of its shuffle, and the size of its test split.
-
-    ``test_split_size`` is a share below 1, or a number of rows. TRL's ``get_dataset`` concatenates
-    the sources unchanged, so it cannot give each dataset a mapper, a task or an instruction.
+    Attributes:
+        read: Rows read from the source.
+        kept: Rows in the dataset.
+        dropped: The number of dropped rows for each reason. In a mixture, a reason starts with the
+            name of its dataset.
+        first_index: For each reason, the index of the first dropped row in the source.
+        unused: Columns of the source that are in no prompt and no target.
     """
 
-    datasets: tuple[Part, ...]
-    seed: int = 0
-    test_split_size: float | None = None
+    read: int = 0
+    kept: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    first_index: dict[str, int] = field(default_factory=dict)
+    unused: list[str] = field(default_factory=list)
 
-    def of(self, split: str) -> Mixture:
-        """Return the mixture of a split: for "test" the datasets' test splits, if all have one."""
-        if split != "test" or not all(part.test_split for part in self.datasets):
-            return self
-        parts = [replace(part, split=part.test_split or "", weight=1.0) for part in self.datasets]
-        return replace(self, datasets=tuple(parts))
+    def drop(self, reason: str, index: int) -> None:
+        """Count a dropped row. ``index`` is its row in the source."""
+        self.dropped[reason] += 1
+        self.first_index.setdefault(reason, index)
 
-    def combine(self, parts: list[Dataset], with_tasks: bool) -> Dataset:
-        """Concatenate and shuffle the mapped rows of all datasets.
-
-        ``with_tasks``: if any dataset has tasks, all rows get a column ``task``. The task of the
-        dataset overrides the task of a row.
-        """
-        from datasets import concatenate_datasets  # heavy
-
-        tasks = [part.task for part in self.datasets]
-        if with_tasks and (any(tasks) or any("task" in rows.column_names for rows in parts)):
-            parts = [_with_task(rows, task) for rows, task in zip(parts, tasks, strict=True)]
-        # The message of datasets names the column and its types.
-        with located("dataset_mixture: the datasets have different types in one column"):
-            return concatenate_datasets(parts).shuffle(seed=self.seed)
-
-    def cut(self, rows: Dataset, split: str) -> Dataset:
-        """Return the rows of one split. A draw by question says where each row belongs."""
-        if all(part.test_split for part in self.datasets):
-            return rows
-        size = self.test_split_size
-        if size is None and split == "test":
-            raise RecipeError(_NO_TEST_SPLIT)
-        if size is None:
-            return rows
-        draws = [_draw(self.seed, question_key(identity)) for identity in identities(rows)]
-        # An evaluation drops fewer rows than training did, and must not move training rows here.
-        limit = size if size < 1 else sorted([*draws, 1.0])[min(int(size), len(draws))]
-        places = [index for index, draw in enumerate(draws) if (draw < limit) == (split == "test")]
-        if not 0 < len(places) < len(rows):
-            raise RecipeError(
-                f"dataset_mixture: test_split_size {size!r} leaves either the training or the test "
-                f"split of {len(rows)} rows empty. Fix: a number between 1 and {len(rows) - 1}, or "
-                "a share below 1"
-            )
-        return rows.select(places)
+    def __str__(self) -> str:
+        parts = [f"{self.kept} of {self.read} rows kept"]
+        for reason, count in self.dropped.most_common():
+            parts.append(f"{count} dropped: {reason} (first: row {self.first_index[reason]})")
+        return "; ".join(parts)
 
 
-def _draw(seed: int, question: str) -> float:
-    """Return a number from 0 to 1, which only the seed and the question decide."""
-    digest = hashlib.sha256(f"{seed}:{question}".encode()).digest()
-    return int.from_bytes(digest[:7], "big") / 2**56
+class Row(dict):
+    """A row that notes in ``read`` which of its columns were looked at."""
 
+    def __init__(self, cells: dict[str, Any], read: set[str]) -> None:
+        super().__init__(cells)
+        self.read = read
 
-def _with_task(rows: Dataset, task: str | None) -> Dataset:
-    if "task" in rows.column_names:
-        if not task:
-            return rows
-        rows = rows.remove_columns("task")
-    return rows.add_column("task", [task or ""] * len(rows))
+    def __getitem__(self, column: str) -> Any:
+        self.read.add(column)
+        return super().__getitem__(column)
+
+    def get(self, column: str, default: Any = None) -> Any:
+        """Return a cell."""
+        self.read.add(column)
+        return super().get(column, default)
 
 
 def load_dataset(
@@ -166,7 +117,7 @@ def load_dataset(
     tokenizer: Any = None,
     rows: Dataset | Sequence[Dataset] | None = None,
 ) -> tuple[Dataset, LoadReport]:
-    """Load, map, select and render one split.
+    """Load, map, render and select one split.
 
     Rows keep the source's order. A mixture is shuffled by its seed. ``prompt`` is a list of
     messages, the instruction first and the question last. ``method`` decides which other columns
@@ -183,7 +134,7 @@ def load_dataset(
         fmt: The response format.
         method: The command.
         split: ``"train"`` or ``"test"``.
-        tokenizer: Counts the tokens of prompts and solutions where the recipe limits them.
+        tokenizer: Counts the tokens of prompts, and knows the tokens that no text may hold.
         rows: Source rows to use instead of loading them. For a mixture, one dataset per part.
 
     Returns:
@@ -192,138 +143,182 @@ def load_dataset(
     Raises:
         RecipeError: No row is left, or a key does not fit the data.
     """
+    say_once.cache_clear()
     if args.prompt_template is not None and "{question}" not in args.prompt_template:
         raise RecipeError(
             f"prompt_template: must contain {{question}}, which the question replaces, "
             f"got {args.prompt_template!r}"
         )
-    limit = args.max_samples if split == "train" else args.max_eval_samples
-    report = LoadReport()
     tools = None
     if args.tools or args.environment:
         from r1_recipes.extras.agents.registry import schemas
 
         tools = schemas(args.tools or (), args.environment)
-    renderer = Renderer(args, fmt, method, tokenizer, args.few_shot, tools)
+    how = Rendering(args, fmt, method, tokenizer, tools, _compares(args))
+    report = LoadReport()
     if args.dataset_mixture:
         name = "dataset_mixture"
-        dataset = _load_mixture(renderer, split, rows, report)
+        dataset = _mixture(how, split, rows, report)
     else:
         name = args.dataset_name
         split_name = args.dataset_train_split if split == "train" else args.dataset_test_split
         part = Part(name, args.dataset_config, args.dataset_revision, split_name)
-        source = part.load(args, 0, "")[0] if rows is None else rows
-        dataset = _row_mapper(renderer, part, source, report)(source, limit)
-    if not len(dataset):
-        raise RecipeError(f"dataset {name}, split {split!r}: all rows were dropped: {report}")
+        dataset = _rendered(how, part, rows, report)
+    if len(dataset) and tokenizer is not None and args.max_prompt_tokens is not None:
+        dataset = _short_enough(dataset, how, report)
+    limit = args.max_samples if split == "train" else args.max_eval_samples
     if limit is not None and len(dataset) > limit:
         dataset = dataset.select(range(limit))
-    if isinstance(args.environment, dict) and method in ("grpo", "generate"):
-        _check_environments(dataset, args.environment)
     report.kept = len(dataset)
+    if not report.kept:
+        raise RecipeError(f"dataset {name}, split {split!r}: all rows were dropped: {report}")
     return dataset, report
 
 
-def _load_mixture(renderer: Renderer, split: str, given: Any, report: LoadReport) -> Dataset:
-    """Return the shuffled mapped rows of a mixture. ``given`` rows are not split any further."""
-    args = renderer.args
-    mixture = from_mapping(Mixture, args.dataset_mixture, "dataset_mixture").of(split)
-    mapped = []
-    for number, part in enumerate(mixture.datasets):
-        where = f"dataset_mixture: dataset {number + 1}"
-        source, places = (given[number], None) if given else part.load(args, mixture.seed, where)
-        row_mapper = _row_mapper(renderer, part, source, report)
-        rows = replace(row_mapper, where=f"{part.id}: ", places=places)(source)
-        if not len(rows):
-            where = f"{where} ({part.id}, weight {part.weight})"
-            raise RecipeError(f"{where}: all rows were dropped: {report}")
-        mapped.append(rows)
-    dataset = mixture.combine(mapped, with_tasks=renderer.method != "distill")
-    return dataset if given else mixture.cut(dataset, split)
+def _compares(args: Any) -> bool:
+    """Return whether every row needs a reference answer, because a reward compares with it.
 
-
-def _row_mapper(renderer: Renderer, part: Part, rows: Dataset, report: LoadReport) -> RowMapper:
-    """Return the mapper of a dataset's rows, with the instruction that its prompts start with."""
-    args = renderer.args
-    columns = rows.column_names
-    mapper, takes_instruction = _choose_mapper(args, renderer.method, part, columns)
-    system_prompt = part.system_prompt
-    if system_prompt is None and not takes_instruction:
-        system_prompt = ""
-        renderer = replace(renderer, few_shot=None)
-    if system_prompt is not None:
-        fmt = replace(renderer.fmt, system_prompt=system_prompt)
-        renderer = replace(renderer, fmt=fmt)
-    keep = _extra_columns(args, renderer.method, columns, part.id)
-    return RowMapper(mapper, renderer, keep, report)
-
-
-def _choose_mapper(args: Any, method: str, part: Part, columns: list[str]) -> tuple[Mapper, bool]:
-    """Return the mapper of a dataset, and whether its rows take the recipe's instruction.
-
-    Questions take the instruction. Preference pairs and unchanged conversations do not.
+    With ``task_rewards``, the rows of another task may have none.
     """
-    name = part.mapper or args.mapper
-    if name == "auto" and part.id.startswith("environment:"):  # Its other columns are arbitrary.
-        name = "environment"
-    config = part.mapper_config or args.mapper_config or {}
-    named = {}
-    if name in COLUMNS_BY_KEYS:
-        named = {key: getattr(args, key) for key in COLUMN_KEYS}
-    takes_whole = name == "auto" and method == "sft" and not any(named.values())
-    whole = conversation_mapper(columns) if takes_whole else None
-    if whole is not None:
-        if config:
-            raise RecipeError(
-                f"mapper_config: dataset {part.id}: has no effect on conversations, which mapper "
-                f"'auto' leaves unchanged, got {config!r}. Fix: mapper: conversations"
-            )
-        names = ", ".join(whole.columns)
-        logger.info("%s: conversations are used unchanged (%s)", part.id, names)
-        return whole, False
-    mapper = get_mapper(name, columns, **{**named, **config})
-    absent = mapper.missing(columns)
-    if absent:
-        raise _no_columns(mapper, absent, columns, part.id, named)
-    if mapper.images and method != "grpo":
-        raise RecipeError(
-            f"dataset {part.id}: mapper {mapper.name!r} gives pictures, which {method} does not "
-            "support. Fix: train with grpo"
-        )
-    return mapper, method != "reward"
+    names = getattr(args, "reward_funcs", None) or ()
+    routed = getattr(args, "task_rewards", None) is not None
+    return not routed and any(declared(REWARDS.get(name), "reads_gold") for name in names)
 
 
-def _no_columns(
-    mapper: Mapper,
-    absent: list[str],
-    columns: list[str],
-    source: str,
-    named: dict[str, str | None],
-) -> RecipeError:
-    """Return the error for missing columns. ``named`` maps recipe keys to the columns they name."""
-    fixes = []
-    for key, column in named.items():
-        close = nearest(column, columns) if column in absent else []
-        if column and close:
-            fixes.append(f"{key}: {close[0]}")
-    fix = f". Fix: {', '.join(fixes)}" if fixes else ""
-    return RecipeError(
-        f"dataset {source}: mapper {mapper.name!r} needs column {', '.join(map(repr, absent))}; "
-        f"the source has the columns {', '.join(columns)}{fix}"
+def _rendered(
+    how: Rendering, part: Part, given: Any, report: LoadReport, where: str = "", seed: int = 0
+) -> Dataset:
+    """Return the trainer's columns of one dataset's rows, and count the rows that are dropped."""
+    from datasets.fingerprint import Hasher  # heavy
+
+    rows = _source(part, how.args, seed) if given is None else given
+    columns = rows.column_names
+    with located(f"dataset {part.id}"):
+        mapper, how = _choose_mapper(how, part, columns)
+        keep = _kept_columns(how.args, how.method, columns)
+    features = _features(how, rows, keep)
+    read: set[str] = set(keep if how.method == "sft" else ())
+    digest = hashlib.blake2b(digest_size=8)
+
+    def render(batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
+        kept: list[dict[str, Any]] = []
+        for index, *values in zip(indices, *batch.values(), strict=True):
+            cells = dict(zip(batch, values, strict=True))
+            row = Row(cells, read)
+            try:
+                made = trainer_columns(row, mapper(row), how)
+            except SkipRow as reason:
+                report.drop(f"{where}{reason}", index)
+            else:
+                kept.append({name: cells[name] for name in keep} | made)
+        digest.update(json.dumps(kept, default=_stamp).encode())
+        names = dict.fromkeys(chain(features or ["prompt"], *kept))
+        return {name: [row.get(name) for row in kept] for name in names}
+
+    dataset = rows.map(
+        render,
+        batched=True,
+        with_indices=True,
+        batch_size=1000 if "image" not in columns else 8,  # decoded pictures stay in memory
+        remove_columns=columns,
+        features=features,
+        load_from_cache_file=False,  # reasons are counted on every run
+        new_fingerprint=Hasher.hash((rows._fingerprint, str(part), str(how))),
+        desc=f"mapping {part.id}",
     )
+    # What a trainer caches belongs to these rows, whatever the code of a mapper was and is.
+    dataset._fingerprint = digest.hexdigest()
+    report.read += len(rows)
+    _report_unused(report, part, [name for name in columns if name not in read], keep)
+    return dataset
 
 
-def _check_environments(dataset: Dataset, environments: dict[str, Any]) -> None:
-    names = dataset["environment"] if "environment" in dataset.column_names else [""]
-    for row, name in enumerate(names):
-        if name not in environments:
-            raise RecipeError(
-                f"environment: row {row}: column 'environment' must be one of "
-                f"{', '.join(map(str, environments))}, got {name!r}"
-            )
+def _stamp(value: Any) -> Any:
+    """Return what stands for a value in the fingerprint: the size of a picture, else its text."""
+    return getattr(value, "size", None) or str(value)
 
 
-def _extra_columns(args: Any, method: str, columns: list[str], source: str) -> list[str]:
+def _features(how: Rendering, rows: Dataset, keep: list[str]) -> Any:
+    """Return the types of SFT's columns. Some messages have calls of tools, with any arguments.
+
+    The columns of other methods are typed by their first rows.
+    """
+    from datasets import Features, Json, List, Value  # heavy
+
+    if how.method != "sft":
+        return None
+    types = {column: rows.features[column] for column in keep}
+    types |= {"prompt": List(Json()), "completion": List(Json())}
+    return Features(types | ({"tools": Value("string")} if how.tools else {}))
+
+
+def _report_unused(report: LoadReport, part: Part, unused: list[str], keep: list[str]) -> None:
+    """Log the columns of a source that no prompt and no target holds."""
+    report.unused += unused
+    groups = {
+        "no prompt and no target holds": [name for name in unused if name not in keep],
+        "only rewards see": [name for name in unused if name in keep],
+    }
+    for which, names in groups.items():
+        if names:
+            logger.info("%s: columns that %s: %s", part.id, which, ", ".join(names))
+
+
+def _source(part: Part, args: Any, seed: int) -> Dataset:
+    """Return a dataset's share of rows, drawn by the seed."""
+    import numpy  # heavy
+
+    rows = load_rows(
+        part.id,
+        part.split,
+        config=part.config,
+        revision=part.revision,
+        hub=args.hub,
+        task_config=part.task_config or args.task_config,
+    )
+    if part.columns:
+        rows = rows.select_columns(part.columns)
+    if part.weight == 1:
+        return rows
+    order = numpy.random.default_rng(seed).permutation(len(rows))
+    return rows.select(order[: round(part.weight * len(rows))])
+
+
+def _choose_mapper(how: Rendering, part: Part, columns: list[str]) -> tuple[Mapper, Rendering]:
+    """Return the mapper of a dataset, and the rendering with the instruction that its rows take.
+
+    Questions take the recipe's instruction and worked examples. Preference pairs and the
+    conversations that ``auto`` finds for SFT do not: they are used as they are.
+    """
+    args = how.args
+    name = part.mapper or args.mapper
+    config = part.mapper_config or args.mapper_config or {}
+    if name == "auto" and part.id.startswith("environment:"):  # its other columns are arbitrary
+        name = "environment"
+    if name in COLUMNS_BY_KEYS:
+        config = {key: getattr(args, key) for key in COLUMN_KEYS} | config
+    plain = how.method == "reward"
+    if name == "auto" and how.method == "sft" and not any(config.get(key) for key in COLUMN_KEYS):
+        found = _conversations(columns)
+        if found:
+            name, plain, config = found, True, {"well_formed": False} | config
+            logger.info("%s: conversations are used as they are", part.id)
+    fmt = how.fmt
+    if part.system_prompt is not None or plain:
+        fmt = dataclasses.replace(fmt, system_prompt=part.system_prompt or "")
+        args = dataclasses.replace(args, few_shot=None) if plain else args
+    mapper = get_mapper(name, columns, **config)
+    return mapper, dataclasses.replace(how, fmt=fmt, args=args)
+
+
+def _conversations(columns: list[str]) -> str:
+    """Return the mapper for whole conversations, or "" if the columns do not hold any."""
+    if {"messages", "conversations"} & {*columns} and "reannotated_messages" not in columns:
+        return "conversations"
+    return "prompt_completion" if {"prompt", "completion"} <= {*columns} else ""
+
+
+def _kept_columns(args: Any, method: str, columns: list[str]) -> list[str]:
     """Return the source columns that the rewards or the chat template get.
 
     A mixture keeps only the columns in ``keep_columns``, because its datasets may have different
@@ -331,8 +326,7 @@ def _extra_columns(args: Any, method: str, columns: list[str], source: str) -> l
     """
     for column in args.keep_columns or ():
         if column not in columns:
-            unknown = unknown_name("column", column, columns)
-            raise RecipeError(f"keep_columns: dataset {source}: {unknown}")
+            raise RecipeError(f"keep_columns: {unknown_name('column', column, columns)}")
         if column in _RESERVED:
             cause = "is a name that trainers and rewards use. Fix: rename the column in your data"
             raise RecipeError(f"keep_columns: {column!r} {cause}")
@@ -347,41 +341,119 @@ def _extra_columns(args: Any, method: str, columns: list[str], source: str) -> l
     return [column for column in columns if column not in _RESERVED]
 
 
+def _mixture(how: Rendering, split: str, given: Any, report: LoadReport) -> Dataset:
+    """Return the shuffled rows of a mixture. ``given`` rows are not split any further.
+
+    TRL's ``get_dataset`` splits without a seed (trl/scripts/utils.py:485), so each rank and each
+    resumed run would train on other rows. It gives no dataset a mapper, a task or an instruction.
+    """
+    from datasets import concatenate_datasets  # heavy
+
+    mixture = how.args.dataset_mixture
+    parts, seed = _parts(mixture), mixture.get("seed") or 0
+    mapped = []
+    for number, part in enumerate(parts):
+        rows = _rendered(how, part, given and given[number], report, f"{part.id}: ", seed)
+        if not len(rows):
+            raise RecipeError(
+                f"dataset_mixture: dataset {number + 1} ({part.id}, weight {part.weight}): all "
+                f"rows were dropped: {report}"
+            )
+        mapped.append(rows)
+    named = any(part.task for part in parts) or any("task" in rows.column_names for rows in mapped)
+    if named and how.method in ("grpo", "generate"):
+        mapped = [_with_task(rows, part.task) for rows, part in zip(mapped, parts, strict=True)]
+    with located("dataset_mixture: the datasets have different types in one column"):
+        whole = concatenate_datasets(mapped).shuffle(seed=seed)
+    size = mixture.get("test_split_size")
+    if size is None and split == "test" and not given:
+        raise RecipeError(
+            "dataset_mixture: test_split_size: must be set, because evaluation needs a test split. "
+            "Fix: test_split_size: 128"
+        )
+    if size is None or given:
+        return whole
+    with located("dataset_mixture: test_split_size"):
+        return whole.train_test_split(size, seed=seed)[split]
+
+
+def _parts(mixture: dict[str, Any]) -> list[Part]:
+    """Return the datasets of a mixture. Raise RecipeError that names the dataset and the key."""
+    with located("dataset_mixture"):
+        _check_keys(mixture, ["datasets", "seed", "test_split_size"])
+        if not mixture.get("datasets") or not isinstance(mixture["datasets"], list):
+            raise ValueError("datasets: must be a list of mappings with id, weight, mapper, …")
+    parts = []
+    for number, entry in enumerate(mixture["datasets"], start=1):
+        with located(f"dataset_mixture: dataset {number}"):
+            _check_keys(entry, [field.name for field in dataclasses.fields(Part)])
+            if "id" not in entry:
+                raise ValueError("id: missing")
+            part = Part(**{key: value for key, value in entry.items() if value is not None})
+            if not isinstance(part.weight, int | float) or not 0 < part.weight <= 1:
+                raise ValueError(
+                    f"weight: must be the share of its rows, in (0, 1], got {part.weight!r}"
+                )
+        parts.append(part)
+    return parts
+
+
+def _check_keys(mapping: Any, known: list[str]) -> None:
+    if not isinstance(mapping, dict):
+        raise ValueError(f"must be a mapping of {', '.join(known)}, got {mapping!r}")
+    for key in mapping:
+        if key not in known:
+            raise ValueError(unknown_name("key", key, known))
+
+
+def _with_task(rows: Dataset, task: str | None) -> Dataset:
+    """Return rows with a column ``task``. The task of the dataset overrides that of a row."""
+    if "task" in rows.column_names:
+        if not task:
+            return rows
+        rows = rows.remove_columns("task")
+    return rows.add_column("task", [task or ""] * len(rows))
+
+
+def _short_enough(dataset: Dataset, how: Rendering, report: LoadReport) -> Dataset:
+    """Return the rows whose prompts have at most ``max_prompt_tokens`` tokens."""
+    limit = how.args.max_prompt_tokens
+    options = {"tools": json.loads(how.tools)} if how.tools else {}
+    kept: list[int] = []
+    for start in range(0, len(dataset), 1000):
+        prompts = dataset[start : start + 1000]["prompt"]
+        encoded = how.tokenizer.apply_chat_template(
+            prompts, add_generation_prompt=True, return_dict=True, **options
+        )
+        for index, tokens in enumerate(encoded["input_ids"], start=start):
+            if len(tokens) <= limit:
+                kept.append(index)
+            else:
+                report.drop(f"prompt over max_prompt_tokens {limit}", index)
+    return dataset.select(kept)
+
+
 def drop_overlap(train: Dataset, held_out: Dataset) -> tuple[Dataset, int]:
     """Remove training rows whose question is in ``held_out``, ignoring white space.
+
+    Many rows with pictures, or of one environment, ask the same question and still differ.
 
     Returns:
         The rows left, and the number of rows removed.
     """
-    seen = set(map(question_key, identities(held_out)))
-    keep = [index for index, row in enumerate(identities(train)) if question_key(row) not in seen]
-    dropped = len(train) - len(keep)
-    return train.select(keep) if dropped else train, dropped
+    if {"image", "environment"} & {*train.column_names}:
+        return train, 0
+    seen = set(map(question_key, held_out["prompt"]))
+    kept = [row for row, prompt in enumerate(train["prompt"]) if question_key(prompt) not in seen]
+    dropped = len(train) - len(kept)
+    return train.select(kept) if dropped else train, dropped
 
 
-def identities(rows: Dataset) -> Iterable[Any]:
-    """Return what identifies each row: its prompt, or the whole row if an environment plays it.
+def question_key(prompt: list[dict[str, Any]]) -> str:
+    """Return a prompt's questions with white space normalized. Equal texts are the same question.
 
-    Rows of an environment may share a question and still differ.
+    Two conversations may end in the same "go on" and still differ, so all of the user's messages
+    count.
     """
-    # Reading a row decodes all its columns, which may be large, so read only the prompts.
-    if "environment" in rows.column_names:
-        return rows
-    if "image" in rows.column_names:  # many pictures have the same question
-        pictures = rows.select_columns("image").with_format("arrow")
-        whole = (repr(row["image"].to_pylist()) for row in pictures)  # str() would shorten it
-        digests = [hashlib.sha256(picture.encode()).hexdigest() for picture in whole]
-        return [
-            [*prompt, {"role": "user", "content": digest}]
-            for prompt, digest in zip(rows["prompt"], digests, strict=True)
-        ]
-    return rows["prompt"]
-
-
-def question_key(identity: Any) -> str:
-    """Return a row's question with white space normalized. Equal texts are the same question."""
-    if isinstance(identity, dict):
-        return str(identity)
-    # Compare all user messages: two conversations may end in the same "go on" and still differ.
-    questions = [message["content"] for message in identity if message["role"] == "user"]
+    questions = [message["content"] for message in prompt if message["role"] == "user"]
     return "\n".join(" ".join(question.split()) for question in questions)

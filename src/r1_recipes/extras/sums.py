@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.data.generated import Draws, distinct_rows
-from r1_recipes.data.mapped_row import MappedRow, ToolCall
-from r1_recipes.data.mappers.base import Mapper, register_mapper, required_text
+from r1_recipes.data.mappers.base import MappedRow, register_mapper, text
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -35,9 +34,9 @@ def sums_rows(_: str, split: str, config: dict[str, Any]) -> Dataset:
             "Fix: for example terms: 3, digits: 1, operators: '+*'"
         )
 
-    def draw(part: dict[str, Any]) -> Draws:
-        for seed in range(part["seed"], part["seed"] + 20 * part["size"]):
-            row = draw_sum(Random(seed), terms, digits, signs)
+    def draw(seed: int, size: int) -> Draws:
+        for each in range(seed, seed + 20 * size):
+            row = draw_sum(Random(each), terms, digits, signs)
             yield row["expression"], row
 
     return distinct_rows(draw, split, config, "sums")
@@ -66,36 +65,26 @@ def draw_sum(rng: Random, terms: int, digits: int, operators: str) -> dict[str, 
     }
 
 
-@register_mapper("sums")
-class Sums(Mapper):
-    """A sum. For SFT, a share of the rows work it out, and the others estimate it.
+@register_mapper("sums", "question", "expression", "answer", "steps")
+def sums(row: dict[str, Any], worked_share: float = 1.0, tool: str | None = None) -> MappedRow:
+    """Map a sum. For SFT, a share of the rows work it out, and the others estimate it.
 
     An estimate is usually wrong. A cold start on both teaches the format of an answer, and GRPO
     then learns which reasoning gets a reward.
 
-    Attributes:
+    Args:
+        row: The row.
         worked_share: The share of rows with steps, always the same rows.
         tool: ``calculator`` makes these rows call the tool instead of writing the steps.
     """
 
-    worked_share: float = 1.0
-    tool: str | None = None
-    columns = ("question", "expression", "answer", "steps")
-
-    def __call__(self, row: dict[str, Any]) -> MappedRow:
-        question, expression, answer = (
-            required_text(row, column) for column in ("question", "expression", "answer")
-        )
-        mapped: MappedRow = {"question": question, "solution": answer}
-        # A checksum would do worse: its bits follow the operators, and so would the habit.
-        if Random(question).random() >= self.worked_share:
-            estimate = str(round(int(answer), -1))
-            return {**mapped, "reasoning": f"{expression} is about {estimate}", "answer": estimate}
-        if self.tool:
-            call: ToolCall = {
-                "name": self.tool,
-                "arguments": {"expression": expression},
-                "result": answer,
-            }
-            return {**mapped, "reasoning": f"The {self.tool} says {answer}.", "calls": [call]}
-        return {**mapped, "reasoning": required_text(row, "steps")}
+    question, expression, answer, steps = (text(row, column) for column in sums.columns)
+    mapped = {"question": question, "solution": answer}
+    # A checksum would do worse: its bits follow the operators, and so would the habit.
+    if Random(question).random() >= worked_share:
+        estimate = str(round(int(answer), -1))
+        return {**mapped, "reasoning": f"{expression} is about {estimate}", "answer": estimate}
+    if tool:
+        call = {"name": tool, "arguments": {"expression": expression}, "result": answer}
+        return {**mapped, "reasoning": f"The {tool} says {answer}.", "calls": [call]}
+    return {**mapped, "reasoning": steps}

@@ -57,7 +57,7 @@ class Sampling:
 def rows_to_judge(recipe: Recipe) -> tuple[Dataset, str]:
     """Return the rows of the test split that a reward can score, and a description of them."""
     script = recipe.script
-    script.max_prompt_tokens = script.max_solution_tokens = None  # Limits are for training.
+    script.max_prompt_tokens = None  # The limit is for training.
     fmt = recipe_format(recipe)
     source = example_rows(script, "grpo") if script.smoke else None
     rows, report = load_dataset(script, fmt, "grpo", split="test", rows=source)

@@ -4,6 +4,7 @@ It proves that the keys fit together.
 """
 
 import atexit
+import inspect
 import shutil
 import tempfile
 from pathlib import Path
@@ -11,10 +12,11 @@ from typing import Any
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.files import shipped
-from r1_recipes.data import MAPPERS, get_mapper
 from r1_recipes.data.load import COLUMN_KEYS, COLUMNS_BY_KEYS
+from r1_recipes.data.mappers import MAPPERS
+from r1_recipes.data.mappers import example_rows as rows_of
 from r1_recipes.data.sources import load_rows
-from r1_recipes.prompts import CHATML
+from r1_recipes.prompts import CHATML, get_response_format
 from r1_recipes.recipe.types import RecipeArguments, Settings
 
 VLM_TEMPLATE = (
@@ -66,7 +68,6 @@ _IF_SET = {
     "load_in_4bit": False,
     "load_in_8bit": False,
     "max_prompt_tokens": "none",
-    "max_solution_tokens": "none",
     "model_init_kwargs": "none",
     "chat_template_kwargs": "none",
     "num_iterations": 1,
@@ -95,7 +96,8 @@ def smoke_overrides(path: Path, method: str, config: Settings) -> Settings:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     _FOLDERS.add(folder)
     mapper = MAPPERS.get(str(config.get("mapper")))
-    build = build_tiny_vlm if mapper and mapper.images else build_tiny_model
+    pictures = "image" in getattr(mapper, "columns", ())
+    build = build_tiny_vlm if pictures else build_tiny_model
     model = build(folder / "model", config)
     overrides = {key: value for key, value in _IF_SET.items() if key in config}
     overrides |= _ALWAYS | _BY_METHOD[method]
@@ -164,14 +166,11 @@ def _examples(args: RecipeArguments, method: str, part: Settings) -> Any:
                 f"{', '.join(MAPPERS)}"
             )
         name = "conversations"
-    keys = COLUMN_KEYS if name in COLUMNS_BY_KEYS else ()
-    columns = {key: getattr(args, key) for key in keys}
-    options = part.get("mapper_config") or args.mapper_config or {}
-    mapper = get_mapper("prompt_solution" if name == "auto" else name, **columns, **options)
-    examples = mapper.example_rows()
+    examples = _invented(args, "prompt_solution" if name == "auto" else name)
     if not examples:
-        fix = "examples = ({…}, {…}) in its class, two rows in the shape of the data"
+        fix = "NAME.examples = [{…}, {…}] behind the function, two rows in the shape of the data"
         raise RecipeError(f"smoke: mapper {name!r} has no example rows. Fix: {fix}")
+    examples = [_renamed(row, args, name, part.get("mapper_config")) for row in examples]
     # The examples lack columns that a reward reads and only the real data has. Add them, empty.
     empty: Settings = {}
     for row in examples:
@@ -179,6 +178,35 @@ def _examples(args: RecipeArguments, method: str, part: Settings) -> Any:
     for key in args.keep_columns or ():
         empty.setdefault(key, "")
     return Dataset.from_list([empty | row for row in examples] * 2)
+
+
+def _invented(args: RecipeArguments, name: str) -> list[Settings]:
+    """Return a mapper's example rows. Those of ``generated`` are in the recipe's format."""
+    if name != "generated":
+        return rows_of(name)
+    fmt = get_response_format(args.response_format or "think_answer")
+    return [
+        {
+            "question": f"What do you get if you add {number} to the number {number}?",
+            "response": fmt.render(f"{number} and {number} is {2 * number}.", str(2 * number)),
+            "solution": str(2 * number),
+            "pass_rate": 0.5,
+        }
+        for number in (2, 3)
+    ]
+
+
+def _renamed(row: Settings, args: RecipeArguments, name: str, config: Any) -> Settings:
+    """Return an example row with the columns that the recipe names."""
+    keys = {key: getattr(args, key) for key in COLUMN_KEYS if name in COLUMNS_BY_KEYS}
+    keys |= config or args.mapper_config or {}
+    mapper = MAPPERS.resolve("prompt_solution" if name == "auto" else name)
+    names = {
+        parameter.default or key.removesuffix("_column"): keys[key]
+        for key, parameter in inspect.signature(mapper).parameters.items()
+        if key.endswith("_column") and keys.get(key)
+    }
+    return {names.get(column, column): value for column, value in row.items()}
 
 
 def build_tiny_model(folder: Path, config: Settings) -> Path:

@@ -23,7 +23,7 @@ from r1_recipes.prompts import (
     ResponseFormat,
     get_response_format,
     leaves_open,
-    served_template,
+    served,
     template_prefill,
 )
 from r1_recipes.recipe import Recipe
@@ -51,10 +51,9 @@ def load_tokenizer(recipe: Recipe) -> tuple[PreTrainedTokenizerBase, ResponseFor
     checkpoint start the assistant's turn in the same way. If the template already opens the
     reasoning (DeepSeek's distilled models), that opening counts as the prefill.
 
-    What an earlier run added to the template is removed, with two exceptions. Its prefill stays if
-    the recipe sets none and uses the same format. Its variables stay if the recipe has no
-    chat_template_kwargs. Variables become defaults in the template's text, so every program that
-    renders the template uses them.
+    What an earlier run added to the template is removed. chat_template_kwargs become defaults in
+    the template's text, since some of TRL's trainers take none. A template that refuses a system
+    message gets its text at the start of the user's.
 
     Raises:
         RecipeError: The tokenizer cannot be loaded, or its chat template does not fit the format.
@@ -81,19 +80,20 @@ def load_tokenizer(recipe: Recipe) -> tuple[PreTrainedTokenizerBase, ResponseFor
             f"Fix: --model_name_or_path {newest}, or embedded:SmolLM2-135M-Instruct; or "
             f"--hub modelscope"
         ) from error
-    tokenizer.chat_template, added = served_template.unwrap(tokenizer.chat_template)
-    same_format = added.response_format == fmt.name or template_prefill(added.prefill, fmt)
-    if same_format and not script.chat_template and script.prefill is None:
-        fmt = replace(fmt, prefill=added.prefill)
+    template = tokenizer.chat_template
+    template = template.get("default") if isinstance(template, dict) else template
+    tokenizer.chat_template = served.own_template(template or "")
     tokenizer.chat_template = _chat_template(recipe, fmt, tokenizer)
     if script.chat_template:
         _warn_without_bos(recipe, tokenizer)
-    variables = namespace_value(recipe, "chat_template_kwargs")
-    if variables is None and not script.chat_template:
-        variables = added.variables
-    variables = variables or {}
+    if _refuses_system(tokenizer):
+        logger.info("the chat template takes no system message, so the user's turn starts with it")
+        tokenizer.chat_template = served.SYSTEM_BEFORE_USER + tokenizer.chat_template
+    variables = namespace_value(recipe, "chat_template_kwargs") or {}
     _check_variables(variables, recipe, tokenizer)
-    tokenizer.chat_template = served_template.wrap(tokenizer.chat_template, variables=variables)
+    tokenizer.chat_template = served.with_opening(
+        tokenizer.chat_template, served.default_variables(variables)
+    )
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     fmt = _with_opened_turn(recipe, tokenizer, fmt)
@@ -116,9 +116,7 @@ def _with_opened_turn(
         return fmt
     if not opened:
         if prefill:
-            tokenizer.chat_template = served_template.wrap(
-                tokenizer.chat_template, response_format=fmt.name, prefill=prefill
-            )
+            tokenizer.chat_template = served.with_prefill(tokenizer.chat_template, prefill)
         return fmt
     if prefill:
         raise RecipeError(
@@ -131,6 +129,20 @@ def _with_opened_turn(
         opened,
     )
     return replace(fmt, prefill=opened)
+
+
+def _refuses_system(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Return whether the chat template raises an error for a system message, as Gemma's first."""
+    asked = [{"role": "user", "content": "?"}]
+    try:
+        tokenizer.apply_chat_template(asked, tokenize=False)
+    except TemplateError:  # it takes no plain question, either
+        return False
+    try:
+        tokenizer.apply_chat_template([{"role": "system", "content": "!"}, *asked], tokenize=False)
+    except TemplateError:
+        return True
+    return False
 
 
 def from_pretrained(auto_class: str, recipe: Recipe, **options: Any) -> Any:
@@ -243,10 +255,10 @@ def train_template(tokenizer: PreTrainedTokenizerBase) -> None:
 
     unwrapped = copy.copy(tokenizer)
     # TRL recognises only complete templates.
-    unwrapped.chat_template, added = served_template.unwrap(tokenizer.chat_template)
-    tokenizer.chat_template = served_template.wrap(
-        get_training_chat_template(unwrapped) or unwrapped.chat_template, **vars(added)
-    )
+    own = served.own_template(tokenizer.chat_template).removeprefix(served.SYSTEM_BEFORE_USER)
+    unwrapped.chat_template = own
+    trained = get_training_chat_template(unwrapped) or own
+    tokenizer.chat_template = tokenizer.chat_template.replace(own, trained, 1)
 
 
 def generation_prompt(tokenizer: PreTrainedTokenizerBase) -> str:

@@ -1,16 +1,12 @@
 """Response formats: define in one place how an answer is asked for, written and read."""
 
-from r1_recipes.prompts.catalogue import (
-    CHATML,
-    FORMATS,
-    fitting_format,
-    get_response_format,
-    named_marks,
-)
+from r1_recipes.prompts.catalogue import CHATML, FORMATS, get_response_format
 from r1_recipes.prompts.formats import (
     ParsedResponse,
     ResponseFormat,
+    between,
     boxed_spans,
+    boxes,
     leaves_open,
     template_prefill,
 )
@@ -20,10 +16,10 @@ __all__ = [
     "FORMATS",
     "ParsedResponse",
     "ResponseFormat",
+    "between",
     "boxed_spans",
-    "fitting_format",
+    "boxes",
     "get_response_format",
     "leaves_open",
-    "named_marks",
     "template_prefill",
 ]

@@ -1,56 +1,52 @@
-"""The response formats that recipes name, and a chat template for models without one.
+"""The response formats that recipes name, the user's own, and a chat template for models without.
 
 Importing this module imports neither torch nor transformers.
 """
 
-import html
-import unicodedata
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from itertools import chain
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from r1_recipes.common.errors import RecipeError, unknown_name
-from r1_recipes.prompts.formats import ResponseFormat
-from r1_recipes.prompts.read_format import as_mapping, format_in_file, formats_of, read_format
+from r1_recipes.common.errors import RecipeError, located, unknown_name
+from r1_recipes.common.yaml_text import read_yaml
+from r1_recipes.prompts.formats import ParsedResponse, ResponseFormat
 
 CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + "
     "message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
-FORMATS = formats_of(Path(__file__).with_name("formats.yaml"))
+_KEYS = [field.name for field in fields(ResponseFormat)]
+_SAMPLES = (("2 + 2 = 4", "4"), ("First.\n\nSecond.", "1,080"))
 
 
-def named_marks(prompt: str) -> list[str]:
-    """Return the marks of all formats that a prompt names.
+def read_format(name: str, keys: Any, where: object) -> ResponseFormat:
+    """Return the format of these keys, after a check that it reads what it writes.
 
-    Case, width and HTML escapes are ignored. A heading counts only if its pair is named too.
+    Raise RecipeError, which starts with ``where``.
     """
-    prompt = unicodedata.normalize("NFKC", html.unescape(prompt)).casefold()
-    found: list[str] = []
-    for fmt in FORMATS.values():
-        named = [mark for mark in chain(*fmt.marks) if mark.casefold() in prompt]
-        if len(named) == 1 and named[0].startswith("#"):
-            continue
-        found += named
-    return list(dict.fromkeys(found))
+    with located(where):
+        if not isinstance(keys, Mapping):
+            raise ValueError(f"must be a mapping of {', '.join(_KEYS)}, got {keys!r}")
+        for key in keys:
+            if key not in _KEYS:
+                raise ValueError(unknown_name("key of a response format", key, _KEYS))
+        if not {"system_prompt", "layout"} <= keys.keys():
+            raise ValueError("system_prompt and layout must be there")
+        pairs = {key: tuple(value) for key, value in keys.items() if isinstance(value, list)}
+        fmt = ResponseFormat(**{"name": name, **keys, **pairs})
+        for reasoning, answer in _SAMPLES:
+            read = fmt.parse(fmt.render_completion(reasoning, answer))
+            if read != ParsedResponse(reasoning, answer, True):
+                raise ValueError(f"layout: writes {reasoning!r} and {answer!r}, but reads {read}")
+    return fmt
 
 
-def fitting_format(named: Iterable[str], present: ResponseFormat) -> str:
-    """Return the recipe key that would agree with a prompt that names these marks.
-
-    It is the format that has all of them and the fewest others.
-    """
-    named = set(named)
-    text = " ".join(named)
-    others = [fmt for fmt in FORMATS.values() if fmt.name != present.name]
-    fitting = [fmt for fmt in others if named.issubset(chain(*fmt.marks))]
-    if not fitting:
-        return "a system_prompt that asks for the answer's format"
-    nearest = min(fitting, key=lambda fmt: len(fmt.lacking(text)))
-    return f"response_format: {nearest.name}"
+FORMATS = {
+    name: read_format(name, keys, f"formats.yaml: {name}")
+    for name, keys in read_yaml(Path(__file__).with_name("formats.yaml")).items()
+}
 
 
 def get_response_format(
@@ -63,24 +59,26 @@ def get_response_format(
     """Return a response format with a recipe's ``system_prompt`` and ``prefill``.
 
     Args:
-        name: A registered name, ``FILE.yaml:NAME``, a format's keys, or a format.
+        name: A name of ``FORMATS``, ``FILE.yaml:NAME``, a format's keys, or a format.
         system_prompt: Replaces the format's own instruction.
         prefill: Replaces the format's own prefill.
         folder: Where ``FILE.yaml`` is looked for after the working directory.
 
     Raises:
-        ValueError: There is no such format.
+        ValueError: There is no such format, or it cannot read what it writes.
     """
     if isinstance(name, ResponseFormat):
         fmt = name
     elif isinstance(name, Mapping):
         fmt = read_format("own", name, "response_format")
-    elif not isinstance(name, str):
-        raise RecipeError(
-            f"response_format: must be a name, FILE.yaml:NAME or a mapping, got {name!r}"
-        )
-    elif ".yaml" in name or ".yml" in name:
-        fmt = format_in_file(name, (Path(), folder or Path()))
+    elif isinstance(name, str) and ".y" in name:
+        file, _, key = name.rpartition(":")
+        path = Path(file or name).expanduser()
+        path = path if path.is_file() else (folder or Path()) / path
+        formats = read_yaml(path)
+        if key not in formats:
+            raise RecipeError(f"{path}: {unknown_name('response_format', key, formats)}")
+        fmt = read_format(key, formats[key], f"{path}: {key}")
     elif name in FORMATS:
         fmt = FORMATS[name]
     else:
@@ -88,17 +86,17 @@ def get_response_format(
         raise RecipeError(f"{unknown} To use your own format: FILE.yaml:NAME.")
     if system_prompt is not None:
         fmt = replace(fmt, system_prompt=system_prompt)
-    if prefill is not None:
-        fmt = replace(fmt, prefill=prefill)
-    return fmt
+    return fmt if prefill is None else replace(fmt, prefill=prefill)
 
 
 def written_out(value: Any, folder: Path) -> str | dict[str, Any]:
     """Return a recipe's ``response_format`` so that it needs no other file.
 
-    It is a name of the package's formats, or all keys of the user's format.
+    It is a name of the package's formats, or the keys of the user's format in YAML's types.
     """
     fmt = get_response_format(value, folder=folder)
     if isinstance(value, str) and value in FORMATS:
         return value
-    return as_mapping(fmt)
+    keys = {field.name: getattr(fmt, field.name) for field in fields(fmt)}
+    keys = {key: list(item) if isinstance(item, tuple) else item for key, item in keys.items()}
+    return {key: item for key, item in keys.items() if item}

@@ -64,9 +64,6 @@ class RecipeArguments:
         "Source columns that reach the rewards besides the mapper's columns. Default: all."
     )
     max_prompt_tokens: int | None = _key("Drop and count rows with a longer rendered prompt.")
-    max_solution_tokens: int | None = _key(
-        "Drop and count rows with a longer SFT target or reference answer."
-    )
     max_samples: int | None = _key("Train on the first N remaining rows.")
     max_eval_samples: int | None = _key("Evaluate on the first N remaining rows of the test split.")
     response_format: dict | str | None = _key(

@@ -55,19 +55,14 @@ def parsed_answer(
     answer = (parsed or fmt.parse(completion)).answer
     if answer is not None:
         return verification.final_answer(answer) if fmt.prose else answer
-    if fmt.reasoning_tags or fmt.answer_tags or fmt.delimited:
+    if fmt.reasoning_tags or fmt.answer_tags:
         return None
     return verification.final_answer(fmt.full_text(completion))
 
 
 def _answer(fmt: ResponseFormat, completion: str) -> tuple[str | None, Refusal | None]:
-    """Return the answer to compare with the reference answer, or the reason why there is none.
-
-    Several boxes are returned together, so that they can be compared with each other too.
-    """
+    """Return the answer to compare with the reference answer, or the reason why there is none."""
     parsed = fmt.parse(completion)
-    if len(parsed.boxes) > 1 or any("box" in box for box in parsed.boxes):
-        return ", ".join(rf"\boxed{{{box}}}" for box in parsed.boxes), None
     answer = parsed_answer(fmt, completion, parsed)
     if answer is not None:
         return answer, None

@@ -25,7 +25,7 @@ from r1_recipes.common.errors import (
     user_code_place,
 )
 from r1_recipes.common.messages import clip
-from r1_recipes.data.mappers.base import last_boxed
+from r1_recipes.prompts.formats import boxes
 from r1_recipes.rewards.registry import Values, ignore
 from r1_recipes.verification.gold import read_gold
 from r1_recipes.verification.reading import read_answer, settle
@@ -176,7 +176,7 @@ def right_answer(solution: Any) -> str | None:
     This is its last ``\boxed{…}``, the text after its last ``####``, or all of it.
     """
     text = "" if solution is None else str(solution)
-    return last_boxed(text) or text.rpartition("####")[2].strip() or None
+    return next(filter(None, boxes(text)[::-1]), "") or text.rpartition("####")[2].strip() or None
 
 
 def conflicting_solutions(questions: Iterable[str], solutions: Iterable[Any]) -> str:

@@ -7,7 +7,7 @@ from typing import ClassVar
 import regex
 
 from r1_recipes.common.messages import UNSPACED
-from r1_recipes.prompts.formats import ResponseFormat, is_blank
+from r1_recipes.prompts.formats import ResponseFormat, between
 from r1_recipes.rewards.accuracy import parsed_answer
 from r1_recipes.rewards.registry import Reward, register_reward
 
@@ -17,9 +17,9 @@ class FormatReward(Reward):
     """Return 1.0 if the response is a reasoning block, an answer block and nothing else, else 0.0.
 
     Range: {0, 1}. There must be one block of each, and neither may be empty. White space around
-    blocks does not count. A block with only invisible characters or ``\\quad`` is empty. Source:
-    the format reward of DeepSeek-R1 (arXiv:2501.12948, section 2.2.2). The pattern of open-r1 is
-    less strict. It also rewards two blocks, an empty block, or text after the answer.
+    blocks does not count. Source: the format reward of DeepSeek-R1 (arXiv:2501.12948, section
+    2.2.2). The pattern of open-r1 is less strict. It also rewards two blocks, an empty block, or
+    text after the answer.
     """
 
     judges = "shape"
@@ -47,18 +47,19 @@ class FormatPartialReward(Reward):
         if parsed.well_formed:
             return 1.0
         answer = parsed.answer
-        if self.countdown_answer_anywhere:
-            answer = self.response_format.answer_anywhere(text)
-        return 0.1 * (parsed.reasoning is not None) + 0.5 * (answer is not None)
+        tags = self.response_format.answer_tags
+        if self.countdown_answer_anywhere and tags:
+            answer = between(self.response_format.full_text(text), *tags)[1].strip()
+        return 0.1 * (parsed.reasoning is not None) + 0.5 * bool(answer)
 
 
 @register_reward("tag_count")
 class TagCountReward(Reward):
     """Return the share of the format's tags that occur exactly as often as the format has them.
 
-    Range: 0..1, in quarters for a format with four tags. A tag includes its line breaks. Source:
-    open-r1 (pull request 418), which also rewards the tags of an empty block. Here these tags score
-    nothing.
+    Range: 0..1, in quarters for a format with four tags. Source: open-r1 (pull request 418), which
+    wants a line break beside a tag, and also rewards the tags of an empty block. Here these tags
+    score nothing.
     """
 
     judges = "shape"
@@ -66,8 +67,11 @@ class TagCountReward(Reward):
 
     def score_text(self, text: str) -> float:
         fmt = self.response_format
-        hollow = fmt.hollow_tags(text)
         text = fmt.full_text(text)
+        hollow: set[str] = set()
+        for opening, closing in filter(None, (fmt.reasoning_tags, fmt.answer_tags)):
+            if re.search(rf"{re.escape(opening)}\s*{re.escape(closing)}", text):
+                hollow |= {opening, closing}
         # The format special_token uses the same tag twice.
         counted = [tag not in hollow and text.count(tag) == fmt.tags.count(tag) for tag in fmt.tags]
         return sum(counted) / len(counted)
@@ -162,7 +166,7 @@ class XmlSoftFormatReward(Reward):
         block = rf"(\s*+{no_tag}(?:{no_tag}.)++)"
         blocks = rf"{tags[0]}{block}{tags[1]}\s*{tags[2]}{block}{tags[3]}"
         pairs = re.findall(blocks, fmt.full_text(text), re.DOTALL)
-        return float(any(not any(map(is_blank, pair)) for pair in pairs))
+        return float(any(all(map(str.strip, pair)) for pair in pairs))
 
 
 @register_reward("xml_strict_format")

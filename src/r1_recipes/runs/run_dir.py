@@ -13,7 +13,7 @@ import platform
 import shlex
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
@@ -64,7 +64,7 @@ class Run:
     stop_requested: bool = False  # a signal asked to stop after the current step
     # Restores the state at the end of the last complete step.
     restore_state: Callable[[], None] | None = None
-    opening: Settings = field(default_factory=dict)  # how prompts start; saved templates add it
+    system_prompt: str = ""  # of training; saved templates add it
 
 
 def check_place(recipe: Recipe, output_dir: Path) -> None:

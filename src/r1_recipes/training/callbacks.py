@@ -27,8 +27,7 @@ from r1_recipes.common import processes
 from r1_recipes.common.console import bar
 from r1_recipes.common.files import write_whole
 from r1_recipes.models.weights import copy_processor
-from r1_recipes.prompts.served_template import set_served_template
-from r1_recipes.recipe.types import Settings
+from r1_recipes.prompts import served
 from r1_recipes.runs import checkpoints
 from r1_recipes.runs.run_dir import METRICS_FILE, Run, refresh_page
 from r1_recipes.training.engine import random_states, set_random_states
@@ -262,19 +261,20 @@ class Manifests(TrainerCallback):
 class ServedTemplate(TrainerCallback):
     """Save checkpoints with the chat template that adds the start of training prompts."""
 
-    def __init__(self, opening: Settings) -> None:
-        self._opening = opening
+    def __init__(self, system_prompt: str) -> None:
+        self._system_prompt = system_prompt
 
     def on_push_begin(self, args, state, control, processing_class=None, **kwargs) -> None:
-        set_served_template(processing_class, self._opening)
+        served.add_system_prompt(processing_class, self._system_prompt)
 
     def on_save(self, args, state, control, processing_class=None, model=None, **kwargs) -> None:
-        set_served_template(processing_class, self._opening)
+        trained_with = processing_class.chat_template
+        served.add_system_prompt(processing_class, self._system_prompt)
         if args.should_save:
             folder = Path(args.output_dir, f"checkpoint-{state.global_step}")
             processing_class.save_pretrained(str(folder))
             copy_processor(getattr(model, "config", None), folder)
-        set_served_template(processing_class, {})
+        processing_class.chat_template = trained_with
 
 
 class Progress(ProgressCallback):
@@ -362,7 +362,7 @@ def callbacks(run: Run) -> list[TrainerCallback]:
     """
     return [
         StopAndSave(run),
-        ServedTemplate(run.opening),
+        ServedTemplate(run.system_prompt),
         Manifests(),
         Records(run.output_dir),
     ]

@@ -16,7 +16,7 @@ from r1_recipes.models.engine import fit_engine
 from r1_recipes.models.smoke import is_temporary
 from r1_recipes.models.tokenizer import load_processor, load_tokenizer
 from r1_recipes.prompts.formats import ResponseFormat
-from r1_recipes.prompts.served_template import prompt_prefix
+from r1_recipes.prompts.served import trained_system_prompt
 from r1_recipes.recipe import Recipe
 from r1_recipes.recipe.types import namespace_value
 from r1_recipes.runs.resume import CLASSES
@@ -51,7 +51,7 @@ def run_recipe(argv: Sequence[str] | None, method: str, build_trainer: BuildTrai
         tokenizer, fmt = load_tokenizer(run.recipe)
         rows = load_splits(run.recipe, fmt, tokenizer)
         if method != "reward":  # a reward model reads conversations as they are
-            run.opening = prompt_prefix(fmt, rows.train, run.recipe.script.few_shot)
+            run.system_prompt = trained_system_prompt(fmt, rows.train)
         arguments = trainer_arguments(run, tokenizer, rows)
         with weights.loaded_whole(run.recipe):
             trainer = build_trainer(run.recipe, fmt, tokenizer, arguments)

@@ -21,7 +21,6 @@ from r1_recipes.common.files import shipped
 from r1_recipes.common.masking import masked_words
 from r1_recipes.common.yaml_text import read_yaml
 from r1_recipes.data.load import LoadReport, drop_overlap, load_dataset
-from r1_recipes.data.mappers import Mapper
 from r1_recipes.data.sources import split_fix
 from r1_recipes.models.smoke import example_rows, smoke_overrides
 from r1_recipes.prompts.formats import ResponseFormat
@@ -245,7 +244,7 @@ def load_splits(
         script, fmt, method, split="train", tokenizer=tokenizer, rows=examples
     )
     if method == "grpo" and _JUDGED_BY.isdisjoint(train.column_names):
-        _check_golds(recipe, report.mappers)
+        _check_golds(recipe)
     splits = Splits(train, report)
     if script.smoke:
         return splits
@@ -295,7 +294,7 @@ def _check_row_count(recipe: Recipe, rows: int) -> None:
         )
 
 
-def _check_golds(recipe: Recipe, mappers: Sequence[Mapper]) -> None:
+def _check_golds(recipe: Recipe) -> None:
     """Refuse rewards that compare with a gold, of rows that have none; routed ones may
     have no row.
     """
@@ -304,9 +303,9 @@ def _check_golds(recipe: Recipe, mappers: Sequence[Mapper]) -> None:
     for name in recipe.script.reward_funcs:
         if declared(REWARDS.get(name), "reads_gold"):
             raise RecipeError(
-                f"{recipe.path}: mapper: reward {name!r} compares with a column 'solution', "
-                f"which {' and '.join(mapper.place() for mapper in mappers)} does not return. "
-                "Fix: return {'question': …, 'solution': …}, or another reward"
+                f"{recipe.path}: mapper: reward {name!r} compares with a reference answer, which "
+                f"the rows do not have. Fix: solution_column: COLUMN; a mapper of your own that "
+                "returns {'question': …, 'solution': …}; or another reward"
             )
 
 

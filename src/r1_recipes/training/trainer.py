@@ -24,7 +24,7 @@ from trl import GRPOTrainer
 from trl.trainer.utils import RepeatSampler
 
 from r1_recipes.common.messages import transcript
-from r1_recipes.data.mapped_row import Message
+from r1_recipes.data.messages import Message
 from r1_recipes.recipe.types import GRPORecipeArguments
 from r1_recipes.training.engine import attributes_set, engine_of
 from r1_recipes.training.padding import Rows, chunks_by_length, keeps_row_order, without_padding

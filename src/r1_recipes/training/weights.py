@@ -12,16 +12,15 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.files import write_whole
 from r1_recipes.common.masking import masked
-from r1_recipes.data import MAPPERS
+from r1_recipes.data.mappers import example_rows, get_mapper
 from r1_recipes.models.smoke import is_temporary
 from r1_recipes.models.weights import copy_processor, repair_generation_config
-from r1_recipes.prompts.served_template import set_served_template, unwrap
+from r1_recipes.prompts import served
 from r1_recipes.recipe import Recipe
 from r1_recipes.recipe.types import namespace_value
 from r1_recipes.runs import run_dir
@@ -180,7 +179,7 @@ def _keep_adapters_in_fp32(recipe: Recipe, model: PreTrainedModel) -> None:
 def save(run: Run, trainer: Trainer) -> None:
     """Save model, tokenizer, state and card, and push them if the recipe says so.
 
-    The saved chat template adds ``run.opening``.
+    The saved chat template adds the system prompt of training.
     """
     script = run.recipe.script
     output_dir = run.output_dir
@@ -191,7 +190,7 @@ def save(run: Run, trainer: Trainer) -> None:
     trainer.save_state()
     # Generation needs the cache, which training switches off.
     trainer.model.config.use_cache = True
-    set_served_template(trainer.processing_class, run.opening)
+    served.add_system_prompt(trainer.processing_class, run.system_prompt)
     generation_config = getattr(trainer.model, "generation_config", None)
     if trainer.is_world_process_zero():
         if not hasattr(trainer.processing_class, "tokenizer"):  # a processor saves itself
@@ -217,10 +216,9 @@ def _question(recipe: Recipe) -> str:
 
     A card is published, and training rows may be private.
     """
-    mapper = MAPPERS.get(recipe.script.mapper)
-    if mapper is not None and mapper.examples:
-        with contextlib.suppress(Exception):  # a mapper that needs a configuration
-            return str(mapper()(mapper.examples[0])["question"])
+    with contextlib.suppress(Exception):  # a mapper without rows, or that needs a configuration
+        row = example_rows(recipe.script.mapper)[0]
+        return str(get_mapper(recipe.script.mapper)(row)["question"])
     return "A question like those of the training data"
 
 
@@ -251,24 +249,11 @@ def _write_card(
     asked = f"question = {question!r}"
     text = re.sub(r"(?m)^question = .*$", lambda line: asked, text, count=1)
     heading, notes = "## Training procedure\n", []
-    _, added = unwrap(trainer.processing_class.chat_template)
-    if added.system_prompt:
-        notes.append(
-            f"A conversation without a system message gets the system message of "
-            f"training:\n\n{indent(added.system_prompt, '    ')}"
-        )
-    if added.few_shot:
-        notes.append(
-            f"Without a system message it also gets the worked examples of training "
-            f"({len(added.few_shot) // 2})."
-        )
-    if added.prefill:
-        notes.append(
-            f"The prompt ends with the start of the answer, `{added.prefill!r}`. The completion "
-            "does not repeat it."
-        )
-    if added.variables:
-        notes.append(f"Defaults of the chat template: `{added.variables}`.")
+    if recipe.script.few_shot:
+        count = len(recipe.script.few_shot)
+        notes.append(f"Prompts of training start with {count} worked examples. Send them too.")
+    if variables := namespace_value(recipe, "chat_template_kwargs"):
+        notes.append(f"Variables of the chat template in training: `{variables}`. Send them too.")
     text = text.replace(heading, "\n\n".join([*notes, heading]), 1)
     length = namespace_value(recipe, "max_completion_length") or 1024
     write_whole(card, text.replace("max_new_tokens=128", f"max_new_tokens={length}"))

@@ -10,10 +10,9 @@ import functools
 import re
 from dataclasses import dataclass, replace
 
-from r1_recipes.prompts.formats import one_spelling_of_boxes
 from r1_recipes.verification.conditions import Condition, split_condition, union
 from r1_recipes.verification.lexicon import refusals
-from r1_recipes.verification.locate import MAX_ANSWER_CHARS, boxes_of
+from r1_recipes.verification.locate import MAX_ANSWER_CHARS, boxes_of, one_spelling_of_boxes
 from r1_recipes.verification.moments import moment
 from r1_recipes.verification.numbers import Value, read_value
 from r1_recipes.verification.signs import depths, split

@@ -5,7 +5,7 @@ The time is linear in the length.
 
 import re
 
-from r1_recipes.prompts.formats import boxed_spans, one_spelling_of_boxes
+from r1_recipes.prompts.formats import boxed_spans
 from r1_recipes.verification.spelling import clean
 from r1_recipes.verification.words import is_expression
 
@@ -18,6 +18,20 @@ ANCHOR = re.compile(r"(?i)####|\banswer[\s*_]*(?:is\b|:|：)|答案(?:是|为|:|
 # may retract the answer.
 _AFTERTHOUGHT = re.compile(r"(?<=\S)[.。]\s+[^\d\W][^\d]*\Z")
 _CLOSING_LINES = re.compile(r"(?:\s*(?:\$\$|\\\]|\\\)))+\s*\Z")
+
+
+_OTHER_BOX = re.compile(r"\\(?:boxed\s|fbox)")
+
+
+def one_spelling_of_boxes(text: str) -> str:
+    r"""Write ``\boxed {72}``, ``\fbox{72}`` and ``\boxed 2`` in a text as ``\boxed{…}``.
+
+    Return the text.
+    """
+    if not _OTHER_BOX.search(text):
+        return text
+    text = re.sub(r"\\(?:boxed\s+|fbox\s*)\{", r"\\boxed{", text)
+    return re.sub(r"\\boxed\s+([^\s{}\\])", r"\\boxed{\1}", text)
 
 
 def final_answer(text: str) -> str | None:

@@ -13,11 +13,15 @@ import re
 import unicodedata
 from dataclasses import replace
 
-from r1_recipes.prompts.formats import one_spelling_of_boxes
 from r1_recipes.verification.expression import Answer, Refused
 from r1_recipes.verification.gold import Gold
 from r1_recipes.verification.lexicon import Refusal, chosen, chosen_letters, refusals
-from r1_recipes.verification.locate import ANCHOR, MAX_ANSWER_CHARS, boxes_of
+from r1_recipes.verification.locate import (
+    ANCHOR,
+    MAX_ANSWER_CHARS,
+    boxes_of,
+    one_spelling_of_boxes,
+)
 from r1_recipes.verification.numbers import NUMBER, PRECISION, read_value
 from r1_recipes.verification.signs import typed, with_single_spaces
 from r1_recipes.verification.spelling import clean

@@ -1,248 +1,176 @@
-"""Define the base class of the mappers and the registry of their names."""
+"""The registry of mappers, and how they read cells.
 
-from __future__ import annotations
+A mapper is a function that turns a row of a source into a question, a reference answer and, if
+present, reasoning or a response. Its keyword arguments are the keys of ``mapper_config``; those
+called ``…_column`` name a column. Your own needs no entry here: ``mapper: my_file.py:quiz``.
 
-import dataclasses
+    >>> def quiz(row, suffix=""):
+    ...     return {"question": row["frage"] + suffix, "solution": row["antwort"]}
+"""
+
+import functools
 import inspect
 import json
 import re
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from itertools import chain
+from datetime import date
 from pathlib import Path
-from typing import Any, ClassVar, cast, dataclass_transform
+from typing import Any
 
-from r1_recipes.common.errors import RecipeError, defined_at, own_code, unknown_name
+from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.common.plugins import Registry
-from r1_recipes.data.mapped_row import MappedRow
-from r1_recipes.prompts.formats import boxed_spans, one_spelling_of_boxes
+from r1_recipes.data.messages import SkipRow
+
+# What a mapper returns: ``question``, and what else the source has. Every row has the same keys,
+# and "" means none. Any other key becomes a column, which the rewards see.
+#   solution     the reference answer; rewards compare with it
+#   messages     the whole prompt, if it is more than the question, which its last message holds
+#   reasoning    with ``answer`` (default: the solution) the SFT target, written in the format
+#   response     the SFT target as it is, or the better of two; ``rejected`` is the worse
+#   well_formed  whether the response must be in the recipe's response format
+#   calls        calls of tools between the question and the SFT target: name, arguments, result
+#   turns        a whole conversation for SFT, in place of a question
+#   image        a picture, for a vision-language model
+MappedRow = dict[str, Any]
+Mapper = Callable[[dict[str, Any]], MappedRow]
 
 MAPPERS: Registry[Any] = Registry("mapper")
 THOUSANDS = re.compile(r"(?<![\w.,])\d{1,3}(?:,\d{3})+(?!\d|,\d)")
 
 
-class SkipRow(Exception):
-    """Raise this for a row that cannot be used; the text says why, and is counted."""
-
-
-@dataclass(frozen=True)
-class Mapper:
-    """Base class of the mappers.
-
-    A mapper turns a row of a source into a question and a reference answer. The fields of a
-    subclass are the keys of ``mapper_config``. A field called ``…_column`` names a column, by
-    default as in ``examples``.
-
-    Attributes:
-        name: The name in a recipe, or the name of a class that is not registered.
-        columns: The columns by which ``mapper: auto`` recognises the source.
-        needs: The columns that must be there, if they are not ``columns``. A tuple inside means any
-            one of several.
-        examples: Invented rows with all columns of the source, for ``--smoke``, ``auto`` and tests.
-        images: Whether rows come with a picture for a vision-language model.
-
-    Example:
-        >>> class Quiz(Mapper):
-        ...     columns = ("frage", "antwort")
-        ...
-        ...     def __call__(self, row):
-        ...         return {"question": row["frage"], "solution": row["antwort"]}
-    """
-
-    name: ClassVar[str]
-    columns: ClassVar[tuple[str, ...]] = ()
-    needs: ClassVar[tuple[str | tuple[str, ...], ...]] = ()
-    examples: ClassVar[tuple[dict[str, Any], ...]] = ()
-    images: ClassVar[bool] = False
-
-    def __init_subclass__(cls) -> None:
-        """Name the class after itself, until it is registered."""
-        cls.name = cls.__name__
-
-    @classmethod
-    def fit(cls, columns: Collection[str]) -> int:
-        """Return how many of these columns the mapper knows, or 0 if one of its own is missing."""
-        present = set(columns)
-        if not cls.columns or not present.issuperset(cls.columns):
-            return 0
-        return len(present & {*cls.columns, *chain(*cls.examples)})
-
-    def missing(self, columns: Collection[str]) -> list[str]:
-        """Return the columns that the mapper needs and that are not there."""
-        names = self._names()
-        absent = []
-        for need in self.needs or self.columns:
-            needed = [need] if isinstance(need, str) else need
-            first, *others = [names.get(column, column) for column in needed]
-            if first != needed[0]:  # A column that the recipe names has no substitute.
-                others = []
-            if not {first, *others} & set(columns):
-                absent.append(first + "".join(f" (or {other})" for other in others))
-        return absent
-
-    @classmethod
-    def place(cls) -> str:
-        """Return the mapper's name and, for your own class, the file and line of ``__call__``."""
-        return f"mapper {cls.name!r}{defined_at(cls.__call__)}"
-
-    def example_rows(self) -> list[dict[str, Any]]:
-        """Return the ``examples`` that this mapper can read, with its own column names."""
-        names = self._names()
-        rows = []
-        for example in self.examples:
-            row = {names.get(column, column): value for column, value in example.items()}
-            if not self.missing(row):
-                rows.append(row)
-        return rows
-
-    def _names(self) -> dict[str, str]:
-        """Return the column that this mapper reads, for each column name in ``examples``."""
-        names = {}
-        for field in dataclasses.fields(self):
-            if field.name.endswith("_column") and getattr(self, field.name):
-                example = field.default or field.name.removesuffix("_column")
-                names[str(example)] = getattr(self, field.name)
-        return names
-
-    def __call__(self, row: dict[str, Any]) -> MappedRow:
-        """Map one row.
-
-        The base class takes ``columns`` as question, reference answer and, if there are three,
-        worked solution.
-
-        Args:
-            row: The source's columns by name.
-
-        Returns:
-            A :class:`MappedRow`.
-
-        Raises:
-            SkipRow: The row lacks what is needed.
-        """
-        names = self._names()
-        mapped: dict[str, str] = {}
-        for key, column in zip(("question", "solution", "reasoning"), self.columns, strict=False):
-            mapped[key] = required_text(row, names.get(column, column))
-        return cast(MappedRow, mapped)
-
-
-@dataclass_transform(frozen_default=True)
-def register_mapper(name: str) -> Callable[[type[Mapper]], type[Mapper]]:
-    """Return a class decorator that makes a :class:`Mapper` available to recipes.
-
-    The rows of ``examples/NAME.jsonl`` beside the class's file become its ``examples``.
+def register_mapper(name: str, *columns: str) -> Callable[[Any], Any]:
+    """Return a decorator that makes a mapper available to recipes.
 
     Args:
         name: The name that ``mapper`` takes in a recipe.
+        *columns: The columns that the mapper needs; ``a|b`` is either. ``mapper: auto`` takes the
+            mapper for a source that has them.
     """
 
-    def decorate(mapper: type[Mapper]) -> type[Mapper]:
-        if "__dataclass_params__" not in vars(mapper):
-            mapper = dataclass(frozen=True)(mapper)
-        MAPPERS.register(name, mapper)
-        path = Path(inspect.getfile(mapper)).parent / "examples" / f"{name}.jsonl"
-        if path.exists():
-            lines = path.read_text(encoding="utf-8").splitlines()
-            mapper.examples = tuple(map(json.loads, lines))
-        return mapper
+    def decorate(function: Any) -> Any:
+        function.columns = columns
+        return MAPPERS.register(name, function)
 
     return decorate
 
 
 def get_mapper(name: str, columns: Collection[str] = (), /, **config: Any) -> Mapper:
-    """Build a mapper.
+    """Return a mapper with its ``mapper_config``.
 
     Args:
-        name: A registered mapper, ``my_module:MyMapper``, or ``"auto"`` for the registered one that
-            fits the columns best.
-        columns: The columns of the source.
-        **config: The mapper's fields; ``None`` means not set.
+        name: A registered mapper, ``my_module:my_mapper``, or ``"auto"`` for the registered one
+            that knows the most of the columns.
+        columns: The columns of the source, if they are known.
+        **config: The mapper's keyword arguments; ``None`` means not set.
 
     Raises:
-        RecipeError: No mapper has this name or fits these columns, or a field is unknown.
+        RecipeError: No mapper has this name or fits these columns, or an argument is unknown.
     """
     config = {key: value for key, value in config.items() if value is not None}
-    if name == "auto" and "prompt_column" in config:
-        name = "prompt_solution"
-    elif name == "auto":
-        name = max(MAPPERS, key=lambda key: MAPPERS[key].fit(columns))
-        if not MAPPERS[name].fit(columns):
-            fix = f"name one of {', '.join(MAPPERS)}, or set prompt_column and solution_column"
-            cause = f"no mapper fits the columns {sorted(columns)}"
-            raise RecipeError(f"mapper: auto: {cause}. Fix: {fix}")
-    mapper = MAPPERS.resolve(name)
-    if not (isinstance(mapper, type) and issubclass(mapper, Mapper)):
-        fix = "class NAME(Mapper), whose __call__(self, row) returns {'question': …, 'solution': …}"
-        raise RecipeError(
-            f"mapper {name!r}: must be a subclass of r1_recipes.data.Mapper, got {mapper!r:.80}. "
-            f"Fix: {fix}"
-        )
-    fields = [field.name for field in dataclasses.fields(mapper)]
+    if name == "auto":
+        name = "prompt_solution" if "prompt_column" in config else _fitting(columns)
+    function = MAPPERS.resolve(name)
+    if inspect.isclass(function) or not callable(function):
+        fix = "def NAME(row, key=default): return {'question': …, 'solution': …}"
+        raise RecipeError(f"mapper {name!r}: must be a function, got {function!r:.80}. Fix: {fix}")
+    parameters = inspect.signature(function).parameters
     for key in config:
-        if key not in fields:
-            raise RecipeError(unknown_name(f"key of mapper {name!r}", key, fields))
-    fix = "give each field a default, or set it in mapper_config"
-    with own_code(f"mapper {name!r}", mapper, fix):
-        return mapper(**config)
+        if key not in [*parameters][1:]:
+            raise RecipeError(unknown_name(f"key of mapper {name!r}", key, [*parameters][1:]))
+    if columns:
+        _check_columns(name, function, columns, config, parameters)
+    return functools.partial(function, **config)
 
 
-def check_choice(key: str, value: str, choices: Collection[str]) -> None:
-    """Raise if a value of ``mapper_config`` is not one of the choices."""
-    if value not in choices:
-        raise RecipeError("mapper_config: " + unknown_name(key, value, choices))
-
-
-def check_template(template: str | None, *slots: str) -> None:
-    """Raise if a template of ``mapper_config`` lacks one of its slots."""
-    if template is not None and not all(slot in template for slot in slots):
+def _fitting(columns: Collection[str]) -> str:
+    """Return the mapper that needs the most of these columns and misses none."""
+    fitting = {
+        name: len(MAPPERS[name].columns)
+        for name in MAPPERS
+        if MAPPERS[name].columns and not _missing(MAPPERS[name], columns)
+    }
+    if not fitting:
         raise RecipeError(
-            f"mapper_config: template: must contain {' and '.join(slots)}, got {template!r}"
+            f"mapper: auto: no mapper fits the columns {', '.join(columns)}. "
+            f"Fix: name one of {', '.join(MAPPERS)}, or set prompt_column and solution_column"
+        )
+    return max(fitting, key=lambda name: fitting[name])
+
+
+def _missing(
+    function: Any, columns: Collection[str], replaced: Collection[str] = ()
+) -> list[list[str]]:
+    """Return the columns that a mapper needs and that are not there, each with its alternatives."""
+    groups = [group.split("|") for group in getattr(function, "columns", ())]
+    return [group for group in groups if not {*group} & {*columns, *replaced}]
+
+
+def _check_columns(
+    name: str, function: Any, columns: Collection[str], config: dict[str, Any], parameters: Any
+) -> None:
+    """Refuse a column that the recipe names, or that the mapper needs, and that is not there."""
+    named = {key: value for key, value in config.items() if key.endswith("_column") and value}
+    for key, column in named.items():
+        if column not in columns:
+            raise RecipeError(f"{key}: {unknown_name('column', column, columns)}")
+    missing = _missing(function, columns, [parameters[key].default for key in named])
+    if missing:
+        needed = ", ".join(" or ".join(map(repr, group)) for group in missing)
+        raise RecipeError(
+            f"mapper {name!r} needs column {needed}; the source has the columns "
+            f"{', '.join(columns)}"
         )
 
 
-def as_text(value: Any, column: str) -> str:
-    """Return a cell as stripped text.
+def example_rows(name: str) -> list[dict[str, Any]]:
+    """Return invented rows in the schema that a mapper reads: those of ``examples/NAME.jsonl``.
 
-    Null, NaN (a missing value in pandas) and a spreadsheet's error (``#N/A``) give ``""``.
-
-    Args:
-        value: The cell.
-        column: The cell's column, for the error message.
-
-    Raises:
-        SkipRow: The cell is a list, a dict, or bytes that are not UTF-8.
+    A mapper of your own has them in its attribute ``examples``.
     """
-    if isinstance(value, list | dict):
-        raise SkipRow(f"column {column!r} holds a {type(value).__name__}, not text")
-    if isinstance(value, bytes):
-        try:
-            value = value.decode()
-        except UnicodeDecodeError:
-            raise SkipRow(f"column {column!r} holds bytes that are not UTF-8") from None
-    # Do not test for truth: a reference answer may be the number 0.
-    if value is None or value != value:
-        return ""
-    text = str(value).strip()
-    return "" if re.fullmatch(r"#(N/A|[A-Z]+(/0)?[!?])", text) else text
+    function = MAPPERS.resolve(name)
+    path = Path(inspect.getfile(function)).parent / "examples" / f"{name}.jsonl"
+    if path.is_file():
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return list(getattr(function, "examples", ()))
 
 
-def optional_text(row: dict[str, Any], column: str) -> str:
-    """Return a cell as text, or ``""`` if it is empty or missing."""
-    return as_text(row.get(column), column)
+def text(row: dict[str, Any], column: str, needed: bool = True) -> str:
+    """Return a cell as stripped text, or ``""`` if it is empty or missing.
 
-
-def required_text(row: dict[str, Any], column: str) -> str:
-    """Return a cell as text, or skip the row if it is empty or missing."""
-    text = as_text(row.get(column), column)
-    if not text:
+    A list of one is what it holds. An empty cell skips the row if the mapper needs it.
+    """
+    value = row.get(column)
+    if isinstance(value, str) and value.startswith('["') and value.endswith('"]'):
+        value = _list_in(value)
+    while isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if isinstance(value, list) and value:
+        raise SkipRow(
+            f"column {column!r} holds {len(value)} values instead of one text. Fix: a mapper of "
+            f"your own that chooses one: def first(row): return {{'question': …, 'solution': "
+            f"row[{column!r}][0]}}"
+        )
+    if isinstance(value, dict | bytes):
+        raise SkipRow(f"column {column!r} holds a {type(value).__name__} instead of a text")
+    # Do not test for truth: a reference answer may be the number 0. NaN is not equal to itself.
+    cell = "" if value is None or value == [] or value != value else _written(value)
+    if needed and not cell:
         raise SkipRow(f"column {column!r} is empty")
-    return text
+    return cell
 
 
-def last_boxed(text: str) -> str:
-    r"""Return what the last balanced ``\boxed{…}`` holds, stripped, or ``""`` if there is none."""
-    text = one_spelling_of_boxes(text)
-    content = ""
-    for start, end in boxed_spans(text):
-        content = text[start:end]
-    return content.strip()
+def _list_in(cell: str) -> Any:
+    """Return the list that a cell of text holds, as Skywork-OR1 writes its answers."""
+    try:
+        return json.loads(cell)
+    except ValueError:
+        return cell
+
+
+def _written(value: Any) -> str:
+    """Return a value as its author wrote it, before a reader of files made another type of it."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return str(int(value))  # 72 in a column with decimals, or with an empty cell
+    # datasets reads the text 2024-01-05 as midnight of that day.
+    cell = str(value).strip()
+    return cell.removesuffix(" 00:00:00") if isinstance(value, date) else cell

@@ -2,26 +2,17 @@
 
 from typing import Any
 
-from r1_recipes.data.mapped_row import MappedRow
-from r1_recipes.data.mappers.base import Mapper, optional_text, register_mapper, required_text
+from r1_recipes.data.mappers.base import MappedRow, register_mapper, text
 
 
-@register_mapper("environment")
-class EnvironmentRow(Mapper):
-    """A row for an environment: ``question``, and the columns that ``reset`` needs.
+@register_mapper("environment", "question", "environment")
+def environment_row(row: dict[str, Any]) -> MappedRow:
+    """Map a row for an environment: ``question``, and the columns that ``reset`` needs.
 
-    The optional column ``environment`` names the environment that plays the row.
+    The column ``environment`` names the environment that plays the row. TRL selects it by that.
     """
-
-    columns = ("question", "environment")
-    needs = ("question",)
-
-    def __call__(self, row: dict[str, Any]) -> MappedRow:
-        # A source column of this name is reserved, so map it. TRL selects the environment by it.
-        mapped: MappedRow = {
-            "question": required_text(row, "question"),
-            "environment": optional_text(row, "environment"),
-        }
-        if "solution" in row:
-            mapped["solution"] = optional_text(row, "solution")
-        return mapped
+    mapped = {
+        "question": text(row, "question"),
+        "environment": text(row, "environment", needed=False),
+    }
+    return mapped | ({"solution": text(row, "solution", needed=False)} if "solution" in row else {})

@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError, defined_at, own_code
-from r1_recipes.data.generated import Draws, distinct_rows, nearest_key
+from r1_recipes.data.generated import Draws, distinct_rows
 from r1_recipes.extras.agents.registry import ENVIRONMENTS
 
 if TYPE_CHECKING:
@@ -26,19 +26,16 @@ def environment_rows(name: str, split: str, config: dict[str, Any]) -> Dataset:
             f"dataset_name: environment:{name}: has no class method draw(rng) that returns "
             f"rows. Fix: write draw, or use your own rows"
         )
-    signature, place = inspect.signature(kind.draw), defined_at(kind.draw)
+    place = defined_at(kind.draw)
+    options = {key: value for key, value in config.items() if key not in ("train", "test")}
+    try:
+        inspect.signature(kind.draw).bind(Random(0), **options)
+    except TypeError as error:
+        raise RecipeError(f"task_config of {name!r}: {error}{place}") from error
 
-    def draw(part: dict[str, Any]) -> Draws:
-        rng, options = (
-            Random(part["seed"]),
-            {key: value for key, value in config.items() if key not in ("train", "test")},
-        )
-        try:
-            signature.bind(rng, **options)
-        except TypeError as error:
-            hint = nearest_key(options, signature.parameters)
-            raise RecipeError(f"task_config of {name!r}: {error}{place}.{hint}") from error
-        for _ in range(20 * part["size"] + 1000):  # A small game repeats rows.
+    def draw(seed: int, size: int) -> Draws:
+        rng = Random(seed)
+        for _ in range(20 * size + 1000):  # A small game repeats rows.
             with own_code(f"environment {name!r}: draw", kind.draw):
                 values = kind.draw(rng, **options)
             if not isinstance(values, dict) or values.get("question") is None:

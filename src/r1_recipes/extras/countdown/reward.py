@@ -1,11 +1,11 @@
 """The reward of the Countdown puzzle, after TinyZero and GRPO-Zero."""
 
-from functools import partial
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import completion_texts
 from r1_recipes.extras.countdown.puzzle import Puzzle, check, read_puzzle, scorer_puzzle
+from r1_recipes.prompts.formats import between
 from r1_recipes.rewards.accuracy import parsed_answer
 from r1_recipes.rewards.registry import AnswerReward, Column, Log, Values, ignore, register_reward
 
@@ -53,12 +53,7 @@ class CountdownReward(AnswerReward):
             ]
         except ValueError as error:
             raise RecipeError(f"reward {self.name!r}: column 'scorer': {error}") from error
-        read = (
-            self.response_format.answer_anywhere
-            if self.countdown_answer_anywhere
-            else partial(parsed_answer, self.response_format)
-        )
-        answers = [read(text) for text in completion_texts(completions)]
+        answers = [self._read(text) for text in completion_texts(completions)]
         self.log_answers(
             log_extra,
             answers,
@@ -71,6 +66,12 @@ class CountdownReward(AnswerReward):
             puzzle and self._score_answer(puzzle, answer)
             for puzzle, answer in zip(puzzles, answers, strict=True)
         ]
+
+    def _read(self, text: str) -> str | None:
+        fmt = self.response_format
+        if self.countdown_answer_anywhere and fmt.answer_tags:
+            return between(fmt.full_text(text), *fmt.answer_tags)[1].strip() or None
+        return parsed_answer(fmt, text)
 
     def _score_answer(self, puzzle: Puzzle, answer: str | None) -> float:
         return (

@@ -6,8 +6,8 @@ import re
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes.common.errors import RecipeError, unknown_name
-from r1_recipes.data.generated import Draws, distinct_rows, whole_number
+from r1_recipes.common.errors import RecipeError, require, unknown_name
+from r1_recipes.data.generated import Draws, distinct_rows
 from r1_recipes.extras.countdown.puzzle import draw as draw_puzzle
 
 if TYPE_CHECKING:
@@ -31,18 +31,24 @@ def countdown_rows(count: str, split: str, config: dict[str, Any]) -> Dataset:
             f"dataset_name: countdown:{count}: must name the count of numbers, from 2 to 6. "
             f"Fix: for example countdown:3-4"
         )
-    settings = {"min_numbers": int(bounds[1]), "max_numbers": int(bounds[2] or bounds[1])}
-    for name in ("value", "target"):
-        low = settings[f"min_{name}"] = whole_number(config.get(f"min_{name}"), 1, f"min_{name}")
-        settings[f"max_{name}"] = whole_number(config.get(f"max_{name}"), low, f"max_{name}")
     keys = {"min_value", "max_value", "min_target", "max_target", "train", "test"}
     for key in config.keys() - keys:
         raise RecipeError("task_config: " + unknown_name("key of countdown", key, keys))
+    settings: dict[str, Any] = {
+        "min_numbers": int(bounds[1]),
+        "max_numbers": int(bounds[2] or bounds[1]),
+    }
+    for name in ("value", "target"):
+        low, high = config.get(f"min_{name}"), config.get(f"max_{name}")
+        fits = isinstance(low, int) and isinstance(high, int) and 1 <= low <= high
+        allowed = "whole numbers from 1, the lower one first"
+        require(fits, f"task_config: min_{name}, max_{name}", allowed, (low, high))
+        settings |= {f"min_{name}": low, f"max_{name}": high}
 
-    def draw(part: dict[str, Any]) -> Draws:
-        rng = Random(part["seed"])
+    def draw(seed: int, size: int) -> Draws:
+        rng = Random(seed)
         # A narrow range repeats puzzles, or rarely meets a target.
-        for _ in range(100 * part["size"] + 1000):
+        for _ in range(100 * size + 1000):
             if drawn := draw_puzzle(rng, settings):
                 (numbers, target), expression = drawn
                 yield (

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.prompts import FORMATS, fitting_format, named_marks
+from r1_recipes.prompts import FORMATS
 
 _TABLES = yaml.safe_load(Path(__file__).with_name("compat.yaml").read_text(encoding="utf-8"))
 RENAMED, SHORT, OBSOLETE = _TABLES["renamed"], _TABLES["short"], _TABLES["obsolete"]
@@ -67,11 +67,10 @@ def _mixture_keys(
         weight = float(share)
         if not 0 <= weight <= 1:
             raise ValueError(share)
-        # run_sft.py took the first rows of each data set, shuffled them with seed 42, and evaluated
-        # on all test splits.
+        # run_sft.py shuffled with seed 42.
         if weight:
-            part = {"id": name, "config": config, "weight": weight, "first": True}
-            parts.append(_without_empty({**part, "split": train, "test_split": test}))
+            part = {"id": name, "config": config, "weight": weight, "split": train}
+            parts.append(_without_empty(part))
     if not parts:
         raise ValueError(dataset_mixer)
     return {"dataset_mixture": {"datasets": parts, "seed": 42}}
@@ -149,9 +148,10 @@ def _format_name(rewards: set[str], system_prompt: Any) -> str:
     The reward accuracy of open-r1 reads an answer anywhere, its other rewards read tags.
     """
     name = "think_answer" if {"format", "tag_count", "code_format"} & rewards else "boxed"
-    named = named_marks(str(system_prompt))
-    if named and ("<answer>" in named) == (name == "boxed"):
-        return fitting_format(named, FORMATS[name]).partition("response_format: ")[2] or name
+    prompt = str(system_prompt)
+    named = [fmt for fmt in FORMATS.values() if all(tag.rstrip("{") in prompt for tag in fmt.tags)]
+    if named and ("<answer>" in prompt) == (name == "boxed"):
+        return max(named, key=lambda fmt: len(fmt.tags)).name
     return name
 
 
@@ -168,8 +168,6 @@ def _warn_of_format(file: _File, name: str, rewards: set[str]) -> None:
         )
     if fmt.answer_tags:
         part = f"the {fmt.answer_tags[0]} block"
-        if fmt.boxed:
-            part += " or a box"
     elif fmt.reasoning_tags:
         part = f"the text after {fmt.reasoning_tags[1]}"
     else:
@@ -261,8 +259,6 @@ def _older_sft_defaults(file: _File) -> tuple[Keys, str]:
         defaults["packing_strategy"] = "wrapped"
     if "dataset_mixer" in values:
         defaults["packing"] = True  # run_sft.py ignored the key and always packed.
-        if values.get("auto_insert_empty_system_msg", True):
-            defaults["mapper_config"]["empty_system"] = True
         return defaults, "alignment-handbook (TRL 0.12)"
     averaged = file.get("average_tokens_across_devices") in (True, "true")
     if averaged or {"max_seq_length", "dataset_mixture"} <= values.keys():

@@ -5,7 +5,6 @@ A correct answer in this format must score higher than any other text.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,7 @@ from r1_recipes.extras.preflight.findings import (
 )
 from r1_recipes.metrics.run import reward_functions
 from r1_recipes.models.tokenizer import check_targets
-from r1_recipes.prompts import ResponseFormat, fitting_format, named_marks
+from r1_recipes.prompts import ResponseFormat
 from r1_recipes.recipe import Recipe
 from r1_recipes.rewards.call import right_answer, score
 from r1_recipes.rewards.registry import declared
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 Case = tuple[Row, dict[str, str]]  # A row, and the completions written for it.
-_TAG = re.compile(r"<([A-Za-z_]\w*)>")
 _SAMPLE = 32
 _KINDS = ("right", "wrong", "shapeless")
 # Three visible steps and no repeated phrase, so that rewards for steps and repetition give full
@@ -95,71 +93,28 @@ def check_prompt(report: Report, recipe: Recipe, fmt: ResponseFormat, rows: Data
     """Check that the prompt asks for the format of the rewards (GRPO) or targets (SFT)."""
     sft = recipe.method == "sft"
     sample = sampled(rows, _SAMPLE)
-    expected = list(fmt.marks)
+    tags = list(fmt.tags)
     if sft:  # Unchanged conversations need not be in the format.
         targets = [words(row["completion"]) for row in sample]
-        expected = [group for group in expected if _in_all(group, targets)]
+        tags = [tag for tag in tags if all(tag in target for target in targets)]
     elif not recipe.script.reward_funcs and not fmt.system_prompt:
         message = "only the environment scores, so no reward reads a format"
         report.add(OK, "contract.prompt", f"{message} and the prompt asks for none")
         return
-    own_marks = set().union(*expected)
-    conflicts, unrequested = [], expected
-    for row in sample:
-        text = words(row["prompt"])
-        lacking = [group for group in fmt.lacking(text) if group in expected]
-        unrequested = [group for group in unrequested if group in lacking]
-        requested = _requested_marks(row["prompt"], text)
-        if lacking and not own_marks.issuperset(requested):
-            conflicts.append((requested, lacking))
-    level = OK
-    if conflicts:
-        requested, lacking = conflicts[0]
-        others = " and ".join(mark for mark in requested if mark not in own_marks)
-        reader = "targets have" if sft else "rewards read"
+    prompts = [f"{words(row['prompt'])}\n{fmt.prefill}" for row in sample]
+    lacking = [tag for tag in tags if not all(tag.rstrip("{") in prompt for prompt in prompts)]
+    named = f"{' and '.join(lacking)}, which response_format {fmt.name!r} has"
+    if lacking and sft:
+        message = f"the prompt does not ask for {named}; SFT teaches it"
+    elif lacking:
         message = (
-            f"the prompt asks for {others}, but response_format {fmt.name!r}, which the {reader}, "
-            f"needs {_names(lacking)} ({len(conflicts)} of {len(sample)} sampled rows). "
-            f"Fix: {fitting_format(requested, fmt)}, or remove system_prompt"
+            f"the prompt does not ask for {named}, so only a model trained on this format writes "
+            f"it. Fix: remove system_prompt to use the format's own, or another response_format"
         )
-        # A GRPO format without tags searches the whole completion, so answers in another format
-        # may score too.
-        tagged = fmt.reasoning_tags or fmt.answer_tags or fmt.delimited
-        share = len(conflicts) / len(sample)
-        level = graded(share, error_at=0.5) if sft or tagged else WARNING
-    elif unrequested and sft:
-        marks = _names(unrequested)
-        message = f"the targets have {marks}, for which the prompt does not ask; SFT teaches it"
-    elif unrequested:
-        message = (
-            f"the prompt does not ask for {_names(unrequested)}, which response_format "
-            f"{fmt.name!r} needs, so only a model trained on this format writes it. Fix: remove "
-            f"system_prompt to use the format's own"
-        )
-        level = WARNING
     else:
-        marks = _names(expected) or "no tags"
+        marks = " and ".join(tags) or "no tags"
         message = f"the prompt asks for {marks}, as response_format {fmt.name!r} does"
-    report.add(level, "contract.prompt", message)
-
-
-def _in_all(group: Sequence[str], texts: Sequence[str]) -> bool:
-    return all(any(mark in text for mark in group) for text in texts)
-
-
-def _names(groups: Sequence[Sequence[str]]) -> str:
-    return " and ".join(group[0] for group in groups)
-
-
-def _requested_marks(prompt: list[dict[str, str]], text: str) -> list[str]:
-    """Return the marks that a prompt asks for.
-
-    These are the marks of any response format in the whole prompt, and other pairs of tags in its
-    instruction.
-    """
-    instruction = " ".join(part["content"] for part in prompt if part["role"] == "system")
-    others = [f"<{name}>" for name in _TAG.findall(instruction) if f"</{name}>" in instruction]
-    return list(dict.fromkeys([*named_marks(text), *others]))
+    report.add(WARNING if lacking and not sft else OK, "contract.prompt", message)
 
 
 def check_written(

@@ -53,15 +53,9 @@ def load(
     if splits.test_report:
         message += f"; test split: {splits.test_report}"
     report.add(WARNING if 2 * loaded.dropped.total() > loaded.read else OK, "data.rows", message)
-    if loaded.failed:
-        share = loaded.failed / loaded.read
-        reason = next(text for text in loaded.first_index if "fails with" in text)
-        message = (
-            f"the mapper fails on {loaded.failed} of {loaded.read} rows ({share:.1%}), which are "
-            f"dropped. Row {loaded.first_index[reason]}: {reason}. Fix: repair the mapper, or "
-            f"raise SkipRow('why') to drop the row"
-        )
-        report.add(graded(share, error_at=0.5, warn_at=0.01), "data.mapper", message)
+    if loaded.unused:
+        message = f"no prompt and no target holds the columns {', '.join(loaded.unused)}"
+        report.add(OK, "data.columns", message)
     if splits.overlap:
         message = (
             f"{splits.overlap} training rows have a question of the test split. Training drops "
@@ -146,10 +140,7 @@ def check_lengths(
             f"examples ({share:.0%})"
         )
         if share:
-            message += (
-                f", so the model does not learn to end them. Fix: max_length: {longest}, or drop "
-                f"long examples with max_solution_tokens"
-            )
+            message += f", so the model does not learn to end them. Fix: max_length: {longest}"
         report.add(graded(share, error_at=0.5), "data.max_length", message)
 
 

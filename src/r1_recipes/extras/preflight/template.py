@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 from typing import TYPE_CHECKING
 
 from jinja2 import TemplateError
@@ -11,7 +10,7 @@ from jinja2 import TemplateError
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.extras.preflight.findings import ERROR, OK, WARNING, Report, join_names
 from r1_recipes.models.tokenizer import generation_prompt, load_tokenizer, turn_end
-from r1_recipes.prompts import FORMATS, ResponseFormat, fitting_format, leaves_open
+from r1_recipes.prompts import FORMATS, ResponseFormat, leaves_open
 from r1_recipes.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -43,10 +42,9 @@ def _check_start(
         if tags:
             level = ERROR
             reads = f"expects {tags[0]!r}, so completions start in the wrong block"
-        others = [mark for mark in itertools.chain(*fmt.marks) if mark not in tags]
         message = (
             f"{origin} opens the assistant's turn with {foreign[0]!r}, but response_format "
-            f"{fmt.name!r} {reads}. Fix: {fitting_format([*foreign, *others], fmt)}, or another "
+            f"{fmt.name!r} {reads}. Fix: a response_format with {foreign[0]!r}, or another "
             f"chat_template"
         )
         report.add(level, "contract.prefill", message)

@@ -1,0 +1,189 @@
+"""Read the messages of a row in the shapes that data sets have. Every mapper reads them here.
+
+OpenAI's ``role`` and ``content`` with what models of 2026 add, ShareGPT's ``from`` and ``value``,
+and both as JSON text or as lists side by side. What has no place in a prompt is named once.
+"""
+
+import ast
+import functools
+import json
+import logging
+import re
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+Message = dict[str, Any]  # role, content, and what a call of a tool adds
+
+ROLES = ("system", "user", "assistant", "tool")
+_ROLES = {
+    "developer": "system",  # OpenAI's name since o1
+    "human": "user",
+    **dict.fromkeys(("gpt", "bot", "model", "chatgpt"), "assistant"),
+    **dict.fromkeys(("function", "observation", "tool_response", "ipython"), "tool"),
+}
+# LLaMA-Factory and ms-swift write a call of a tool as a message of its own, whose text is JSON.
+_CALLS = ("function_call", "tool_call")
+_REASONING = ("reasoning_content", "reasoning", "thinking")
+_READ = {"role", "from", "content", "value", "tool_calls", "function_call", *_REASONING}
+_AS_TEXT = re.compile(
+    r"""\s*(?:\[\s*)?\{\s*["'](?:role|from)["']\s*:|\s*\[\s*\{\s*["'](?:content|value)["']\s*:"""
+)
+# Sky-T1, OpenThoughts and Bespoke-Stratos
+_THOUGHT = re.compile(
+    r"\s*<\|begin_of_thought\|>(.*?)<\|end_of_thought\|>\s*"
+    r"<\|begin_of_solution\|>(.*?)(?:<\|end_of_solution\|>)?\s*",
+    re.DOTALL,
+)
+
+
+class SkipRow(Exception):
+    """Raise this for a row that cannot be used; the text says why, and is counted."""
+
+
+@functools.cache
+def say_once(text: str) -> None:
+    """Log a warning, but each text only once."""
+    logger.warning(text)
+
+
+def read_messages(row: dict[str, Any], column: str, speaker: str = "") -> list[Message]:
+    """Return the messages of a cell as dicts with role and content, and maybe calls of tools.
+
+    Args:
+        row: The row.
+        column: Its column with messages: a list as it stands or as JSON text, a single one, or
+            lists side by side.
+        speaker: Whose message any other text is.
+
+    Raises:
+        SkipRow: There is no message, or one has a part that is not text.
+    """
+    value = row.get(column)
+    if isinstance(value, str) and _AS_TEXT.match(value):
+        value = _parsed(value)
+    if isinstance(value, str) and speaker and value.strip():
+        return [{"role": speaker, "content": value}]
+    if isinstance(value, dict) and isinstance(value.get("role", value.get("from")), list):
+        # What datasets makes of a "sequence" of messages
+        value = [
+            dict(zip(value, items, strict=True)) for items in zip(*value.values(), strict=True)
+        ]
+    if value is None or not str(value).strip() or value == []:
+        raise SkipRow(f"column {column!r} is empty")
+    value = value if isinstance(value, list) else [value]
+    if not all(isinstance(message, dict) for message in value):
+        raise SkipRow(f"column {column!r} holds no messages, but {value[0]!s:.60}")
+    return list(map(_read_message, value))
+
+
+def _parsed(text: str) -> Any:
+    """Return what a text holds: JSON, or what Python's ``str()`` writes, as in many CSV files."""
+    for parse in (json.loads, ast.literal_eval):
+        try:
+            return parse(text)
+        except (ValueError, SyntaxError):
+            continue
+    raise SkipRow(f"a text that is neither JSON nor Python: {text:.60}")
+
+
+def _read_message(message: dict[str, Any]) -> Message:
+    name = str(message.get("role") or message.get("from")).strip().lower()
+    content = message.get("content")
+    text, thoughts = _read_content(message.get("value") if content is None else content)
+    if name in _CALLS:
+        name, text, message = "assistant", "", {"role": name, "function_call": _parsed(text)}
+    role = _ROLES.get(name, name)
+    if role not in ROLES:
+        raise SkipRow(f"the role of a message must be one of {', '.join(ROLES)}, got {name!r}")
+    thoughts += [message[key] for key in _REASONING if isinstance(message.get(key), str)]
+    thoughts = [thought.strip() for thought in thoughts if thought.strip()]
+    if thoughts and "</think>" not in text:  # as models write it; an empty one is none
+        text = f"<think>\n{thoughts[0]}\n</think>" + (f"\n\n{text}" if text.strip() else "")
+    calls = message.get("tool_calls") or message.get("function_call")
+    extra: Message = {"tool_calls": _read_calls(calls)} if calls else {}
+    if role == "tool":
+        extra = {key: message[key] for key in ("name", "tool_call_id") if message.get(key)}
+    for key, item in message.items():
+        if item not in (None, "", [], {}) and key not in _READ | extra.keys():
+            say_once(f"messages have {key!r}, which no prompt and no target holds")
+    return {"role": role, "content": text, **extra}
+
+
+def _read_content(content: Any) -> tuple[str, list[str]]:
+    """Return the text of a message's content, and the reasoning among its parts."""
+    parts = content if isinstance(content, list) else [content or ""]
+    texts, thoughts = [], []
+    for part in parts:
+        part = {"text": part} if isinstance(part, str) else part
+        thought = isinstance(part, dict) and (part.get("thinking") or part.get("reasoning"))
+        if thought:
+            thoughts.append(str(thought))
+        elif isinstance(part, dict) and isinstance(part.get("text"), str):
+            texts.append(part["text"])
+        else:
+            kind = part.get("type") if isinstance(part, dict) else type(part).__name__
+            raise SkipRow(f"the content of a message is not text, but {kind}")
+    return "".join(texts), thoughts
+
+
+def _read_calls(calls: Any) -> list[dict[str, Any]]:
+    """Return calls of tools with their arguments as mappings, as chat templates read them.
+
+    OpenAI has the arguments as JSON text, and once had a single ``function_call``.
+    """
+    calls = _parsed(calls) if isinstance(calls, str) else calls
+    read = []
+    for call in calls if isinstance(calls, list) else [calls]:
+        function = dict(call.get("function") or call)
+        if isinstance(function.get("arguments"), str):
+            function["arguments"] = _parsed(function["arguments"])
+        kept = {"id": call["id"]} if call.get("id") else {}
+        read.append({"type": "function", **kept, "function": function})
+    return read
+
+
+def with_think_tags(text: str) -> str:
+    """Return a text with the tags of Sky-T1 and OpenThoughts written as ``<think>``."""
+    thought = _THOUGHT.fullmatch(text)
+    return f"<think>\n{thought[1].strip()}\n</think>\n{thought[2].strip()}" if thought else text
+
+
+def with_earlier(row: dict[str, Any], messages: list[Message]) -> list[Message]:
+    """Return messages after the row's own system message and history, if it has such columns.
+
+    ``history`` holds pairs of question and answer, as in LLaMA-Factory and ms-swift.
+    """
+    if messages[0]["role"] == "system":
+        return messages
+    earlier: list[Message] = []
+    for column in ("system", "system_prompt"):
+        text = row.get(column)
+        if isinstance(text, str) and text.strip() and not earlier:
+            earlier.append({"role": "system", "content": text})
+    for question, answer in row.get("history") or ():
+        earlier += [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+    return earlier + messages
+
+
+def split_answer(messages: list[Message]) -> tuple[list[Message], str]:
+    """Return the messages up to the last question, and the answer of the assistant to it."""
+    end = len(messages)
+    while end and messages[end - 1]["role"] != "assistant":
+        end -= 1
+    if not end:
+        raise SkipRow("no assistant message")
+    if end < len(messages):
+        say_once("messages after the last one of the assistant are left out")
+    *history, answer = messages[:end]
+    if "user" not in [message["role"] for message in history]:
+        raise SkipRow("no user message before the answer")
+    if not answer["content"].strip():
+        raise SkipRow("the last message of the assistant is empty")
+    return history, answer["content"]
+
+
+def last_question(messages: list[Message]) -> str:
+    """Return the text of the last message of the user, or ``""``."""
+    texts = [message["content"] for message in messages if message["role"] == "user"]
+    return texts[-1] if texts else ""

@@ -1,0 +1,262 @@
+"""Render a mapped row as the columns that a trainer takes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from r1_recipes.common.errors import RecipeError, located
+from r1_recipes.data.mappers import MappedRow, SkipRow
+from r1_recipes.data.messages import Message, say_once
+from r1_recipes.prompts import ResponseFormat
+
+# Keys of a mapped row that do not become columns.
+_NO_COLUMN = {"rejected", "messages", "well_formed", "calls"}
+_ONLY_GENERATED = {"question", "reasoning", "answer", "response"}
+_SLOT = re.compile(r"\{([^{}\n]+)\}")
+
+
+@dataclass(frozen=True)
+class Rendering:
+    """What all rows of a dataset share: the recipe's keys, the response format and the method.
+
+    Attributes:
+        args: The recipe's keys.
+        fmt: The response format, with the instruction of this dataset.
+        method: The command.
+        tokenizer: Its chat template is what a row must not contain itself.
+        tools: The JSON schemas of the recipe's tools.
+        needs_gold: Whether a row without a reference answer is of no use.
+    """
+
+    args: Any
+    fmt: ResponseFormat
+    method: str
+    tokenizer: Any = None
+    tools: str | None = None
+    needs_gold: bool = False
+
+    @cached_property
+    def turn_tokens(self) -> list[str]:
+        """The special tokens that the chat template writes around a turn.
+
+        A template that only writes the last message's text has none, and passes prompts through.
+        """
+        if self.tokenizer is None or not self.tokenizer.chat_template:
+            return []
+        asked = [{"role": "user", "content": "?"}]
+        answered = [*asked, {"role": "assistant", "content": "forty-two"}]
+        before, whole = (
+            str(self.tokenizer.apply_chat_template(messages, tokenize=False))
+            for messages in (asked, answered)
+        )
+        written = before + whole.rpartition("forty-two")[2]
+        special = {*self.tokenizer.get_added_vocab(), *self.tokenizer.all_special_tokens}
+        return sorted(token for token in special if token.strip() and token in written)
+
+
+def trainer_columns(row: dict[str, Any], mapped: MappedRow, how: Rendering) -> dict[str, Any]:
+    """Return ``prompt`` and what else the trainer of a method takes, or raise :class:`SkipRow`."""
+    if not isinstance(mapped, dict) or not {"question", "turns"} & mapped.keys():
+        raise RecipeError(
+            f"mapper: must return {{'question': …, 'solution': …}}, or raise SkipRow('why') to "
+            f"drop the row, got {mapped!r:.80}"
+        )
+    if "turns" in mapped:
+        columns = _conversation(mapped, how)
+    else:
+        columns = {"prompt": _prompt(row, mapped, how), **_columns(mapped, how)}
+    for key in ("prompt", "completion", "chosen", "rejected"):
+        for message in columns.get(key, ()):
+            held = [token for token in how.turn_tokens if token in message["content"]]
+            if held:
+                raise SkipRow(
+                    f"a text holds {held[0]!r}, which the chat template writes itself. Fix: the "
+                    "column without template; or, to pass prompts through as they are, "
+                    "chat_template: \"{{ messages[-1]['content'] }}\""
+                )
+    return columns
+
+
+def build_prompt(
+    question: str,
+    fmt: ResponseFormat,
+    few_shot: Sequence[Any] | None = None,
+    earlier: Sequence[Message] = (),
+) -> list[Message]:
+    """Return the instruction, the worked examples, earlier messages and the question.
+
+    A system message of the row stands before the instruction, because one says who answers, and
+    the other how.
+    """
+    systems = [message["content"] for message in earlier if message["role"] == "system"]
+    instruction = "\n\n".join(filter(None, [*systems, fmt.system_prompt]))
+    messages = [{"role": "system", "content": instruction}] if instruction else []
+    for number, example in enumerate(few_shot or (), start=1):
+        with located(f"few_shot: entry {number}"):
+            if not isinstance(example, dict) or set(example) != {"question", "reasoning", "answer"}:
+                raise ValueError(f"must have question, reasoning and answer, got {example!r}")
+            worked = fmt.render(str(example["reasoning"]), str(example["answer"]))
+        messages += [_said("user", str(example["question"])), _said("assistant", worked)]
+    messages += [message for message in earlier if message["role"] != "system"]
+    return [*messages, _said("user", question)]
+
+
+def _prompt(row: dict[str, Any], mapped: MappedRow, how: Rendering) -> list[Message]:
+    question = mapped["question"]
+    *earlier, last = mapped.get("messages") or [_said("user", question)]
+    if how.args.prompt_template is not None and last["role"] == "user":
+        question = _filled(how.args.prompt_template, row, mapped)
+    elif last["role"] == "user":
+        question = last["content"]
+    few_shot = None if "rejected" in mapped else how.args.few_shot  # pairs are used as they are
+    prompt = build_prompt(question, how.fmt, few_shot, earlier)
+    if last["role"] != "user":
+        prompt[-1] = last
+    if how.method != "sft" and any(len(message) > 2 for message in prompt):
+        raise SkipRow("a call of a tool before the question, which only sft can use")
+    return prompt
+
+
+def _columns(mapped: MappedRow, how: Rendering) -> dict[str, Any]:
+    """Return the columns of a row beside its prompt."""
+    if "image" in mapped and how.method != "grpo":
+        raise RecipeError(f"mapper: gives pictures, which {how.method} does not support. Fix: grpo")
+    if how.method == "sft":
+        return _completion(mapped, how)
+    if how.method == "reward":
+        if "rejected" not in mapped:
+            raise SkipRow("no pair of a chosen and a rejected message")
+        return {
+            "chosen": [_said("assistant", mapped["response"])],
+            "rejected": [_said("assistant", mapped["rejected"])],
+        }
+    if how.method == "distill":
+        return {}
+    if how.needs_gold and mapped.get("solution") == "" and not mapped.get("scorer"):
+        raise SkipRow("no reference answer, with which a reward compares")
+    hidden = _NO_COLUMN if how.method == "generate" else _NO_COLUMN | _ONLY_GENERATED
+    columns = {key: value for key, value in mapped.items() if key not in hidden}
+    if how.method == "generate" and (earlier := (mapped.get("messages") or [])[:-1]):
+        columns["earlier_messages"] = earlier
+    return columns
+
+
+def _completion(mapped: MappedRow, how: Rendering) -> dict[str, Any]:
+    """Return the SFT target of a row, and the tools that it may call."""
+    if "rejected" in mapped:
+        raise SkipRow("a preference pair. Fix: train on it with python -m r1_recipes.reward")
+    completion: list[Message] = []
+    for call in mapped.get("calls") or ():
+        function = {"name": call["name"], "arguments": call["arguments"]}
+        calls = [{"type": "function", "function": function}]
+        completion.append({"role": "assistant", "content": "", "tool_calls": calls})
+        completion.append({"role": "tool", "name": call["name"], "content": call["result"]})
+    completion.append(_said("assistant", target(mapped, how.fmt)))
+    return {"completion": completion, **({"tools": how.tools} if how.tools else {})}
+
+
+def target(mapped: MappedRow, fmt: ResponseFormat) -> str:
+    """Return the assistant's message to train on: the source's, or one written in the format."""
+    response = mapped.get("response")
+    if response is not None:
+        return _checked(response, mapped.get("well_formed", True), fmt)
+    reasoning, answer = mapped.get("reasoning"), mapped.get("answer") or mapped.get("solution")
+    if not reasoning or not answer:
+        raise SkipRow(f"no {'answer' if reasoning else 'reasoning'} to train on")
+    try:
+        return fmt.full_text(fmt.render_completion(reasoning, answer))
+    except ValueError:
+        reason = f"reasoning or answer cannot be written in format {fmt.name!r}"
+        if fmt.reasoning_tags and fmt.reasoning_tags[1] in fmt.prefill:
+            reason = (
+                "the chat template starts an answer with an empty reasoning block, but the row has "
+                "reasoning. Fix: chat_template_kwargs: {enable_thinking: true}"
+            )
+        raise SkipRow(reason) from None
+
+
+def _checked(response: str, well_formed: bool, fmt: ResponseFormat) -> str:
+    """Return a source's response as the whole turn of the assistant."""
+    if not response.strip():
+        raise SkipRow("no response to train on")
+    text = _with_prefill(response, fmt)
+    if well_formed and not fmt.read(text).well_formed:
+        raise SkipRow(f"response is not in format {fmt.name!r}")
+    return text
+
+
+def _with_prefill(response: str, fmt: ResponseFormat) -> str:
+    """Return a response with the prefill in front.
+
+    A template that opens the reasoning itself writes its opening before any answer, so an answer
+    without reasoning stays as it is.
+    """
+    opening, closing = fmt.reasoning_tags or ("\0", "\0")
+    if response.startswith(fmt.prefill):
+        return response
+    if fmt.prefill.rstrip().endswith(opening):
+        # From a server whose template opens the reasoning, a response starts after the tag. Other
+        # data starts with the tag.
+        rest = response.lstrip().removeprefix(opening)
+        if closing in rest and opening not in rest:
+            return fmt.prefill + (rest.lstrip() if fmt.prefill[-1:].isspace() else rest)
+    return response if fmt.prefill.startswith(opening) else fmt.prefill + response
+
+
+def _conversation(mapped: MappedRow, how: Rendering) -> dict[str, Any]:
+    """Return a whole conversation, split where the last answer begins.
+
+    A mapped row with ``well_formed`` gets the recipe's instruction, if the recipe has one.
+    """
+    if how.method != "sft":
+        raise SkipRow("a whole conversation, which only sft can use")
+    turns: list[Message] = mapped["turns"]
+    end = max((n for n, turn in enumerate(turns) if turn["role"] == "assistant"), default=0)
+    if end < len(turns) - 1:
+        say_once("messages after the last one of the assistant are left out")
+    turns = turns[: end + 1]
+    if any("tool_calls" in turn for turn in turns):
+        _check_calls(how)
+    if "well_formed" in mapped:
+        turns = build_prompt("", how.fmt, earlier=turns)[:-1]
+        if "tool_calls" not in turns[-1]:
+            _checked(turns[-1]["content"], mapped["well_formed"], how.fmt)
+    start = len(turns) - 1
+    while start > 1 and (turns[start - 1]["role"] == "tool" or "tool_calls" in turns[start - 1]):
+        start -= 1
+    if start < 1:
+        raise SkipRow("no assistant message after another message")
+    return {"prompt": turns[:start], "completion": turns[start:]}
+
+
+def _check_calls(how: Rendering) -> None:
+    """Skip a row with calls of tools if the chat template cannot write them."""
+    from trl.chat_template_utils import supports_tool_calling  # heavy
+
+    if how.tokenizer is not None and not supports_tool_calling(how.tokenizer):
+        raise SkipRow("a tool call, which the chat template cannot write")
+    say_once("the loss is also on the results of tools, unless assistant_only_loss is true")
+
+
+def _filled(template: str, row: dict[str, Any], mapped: MappedRow) -> str:
+    """Replace each ``{name}`` that is a key of the row. Other braces are text, as in LaTeX."""
+
+    def written(slot: re.Match[str]) -> str:
+        key = slot[1]
+        if key not in mapped and key not in row:
+            return slot[0]
+        value = mapped[key] if key in mapped else row[key]
+        if isinstance(value, str):
+            return value
+        return "" if value is None else json.dumps(value, ensure_ascii=False, default=str)
+
+    return _SLOT.sub(written, template)
+
+
+def _said(role: str, text: str) -> Message:
+    return {"role": role, "content": text}

@@ -1,0 +1,92 @@
+"""What this package writes around a model's chat template, and how it finds the template again.
+
+In training, the template gets the recipe's variables and prefill. A saved checkpoint's template has
+the prefill and the system prompt of training, so that ``vllm serve``, ``lm_eval`` or a chat window
+give the model the prompts that it was trained on. A later run takes both off again, because its own
+recipe says how a prompt starts. Worked examples and variables are not saved.
+"""
+
+import json
+from typing import Any
+
+from r1_recipes.prompts.formats import ResponseFormat
+
+# Comments mark what is ours. They leave the white space of the template as it is: "{#+" keeps what
+# stands before it, and Transformers' Jinja drops the line break after "#}".
+_START, _END = "{#- r1_recipes: added to the chat template #}\n", "{#- r1_recipes: end #}\n"
+_AFTER = "{#+ r1_recipes: the prefill #}"
+
+
+def own_template(template: str) -> str:
+    """Return a chat template without what this package added."""
+    own = template.partition(_END)[2] if template.startswith(_START) else template
+    body, added, prefill = own.rpartition(_AFTER)
+    return body + "\n" * prefill.endswith("\n") if added else own
+
+
+def with_opening(template: str, opening: str) -> str:
+    """Return a chat template that starts with some Jinja; ``""`` takes it off."""
+    own = template.partition(_END)[2] if template.startswith(_START) else template
+    return f"{_START}{opening}{_END}{own}" if opening else own
+
+
+def with_prefill(template: str, prefill: str) -> str:
+    """Return a chat template that ends a prompt with the start of the answer."""
+    body = template.removesuffix("\n")  # Jinja drops one line break at a template's end
+    text = f"{{{{ {_literal(prefill)} if add_generation_prompt else '' }}}}"
+    return body + _AFTER + text + template[len(body) :]
+
+
+def add_system_prompt(processing_class: Any, text: str) -> None:
+    """Let a tokenizer or processor put a system message before a conversation that has none.
+
+    The variables of training go.
+    """
+    opening = system_message(text) if text else ""
+    processing_class.chat_template = with_opening(processing_class.chat_template, opening)
+
+
+def trained_system_prompt(fmt: ResponseFormat, rows: Any) -> str:
+    """Return the system prompt that training prompts start with, or "" if rows bring their own."""
+    step = max(1, len(rows) // 256)
+    for prompt in rows.select_columns("prompt")[::step]["prompt"]:
+        if isinstance(prompt, list) and prompt and prompt[0]["content"] == fmt.system_prompt:
+            return fmt.system_prompt
+    return ""
+
+
+def default_variables(variables: dict[str, Any]) -> str:
+    """Return Jinja that gives a template's variables values, such as ``enable_thinking``."""
+    lines = [
+        f"{{%- set {name} = {name} if {name} is defined else {_literal(value)} %}}\n"
+        for name, value in variables.items()
+    ]
+    return "".join(lines)
+
+
+def system_message(text: str) -> str:
+    """Return Jinja that puts a system message before a conversation that has none."""
+    return f"""\
+{{%- if messages and not (messages[0]['role'] in ['system', 'developer'] and messages[0]['content']) %}}
+{{%- set r1_text = {_literal(text)} %}}
+{{%- set r1_text = r1_text if messages[0]['content'] is string else [{{'type': 'text', 'text': r1_text}}] %}}
+{{%- set r1_rest = messages[1:] if messages[0]['role'] == 'system' else messages %}}
+{{%- set messages = [{{'role': 'system', 'content': r1_text}}] + r1_rest %}}
+{{%- endif %}}
+"""  # noqa: E501 (Jinja, as it is saved)
+
+
+# Gemma's first templates, among others, raise an error for a system message. Google's advice is to
+# write it at the start of the user's.
+SYSTEM_BEFORE_USER = (
+    "{%- if messages|length > 1 and messages[0]['role'] == 'system' %}"
+    "{%- set r1_text = messages[0]['content'] + '\\n\\n' + messages[1]['content'] %}"
+    "{%- set messages = [{'role': messages[1]['role'], 'content': r1_text}] + messages[2:] %}"
+    "{%- endif %}"
+)
+
+
+def _literal(value: Any) -> str:
+    # Keep characters beyond ASCII, since Jinja would read an escaped surrogate pair as two. "#}"
+    # and "%}" stand inside a string, where Jinja does not look for the end of a tag.
+    return json.dumps(value, ensure_ascii=False)
