@@ -127,10 +127,10 @@ def _translate(recipe: Recipe, config: Settings, overrides: Settings) -> tuple[S
     source = str(recipe.path)
     if "reward_funcs" in overrides:  # the names are needed before other values are converted
         overrides["reward_funcs"] = split_list("reward_funcs", overrides["reward_funcs"])
-    from r1_recipes.extras.foreign import translate as foreign
+    from r1_recipes.extras import foreign
 
-    config = foreign.read(config, overrides, recipe.method, source, recipe.warnings)
     overrides = foreign.translate(overrides, COMMAND_LINE, recipe.warnings)
+    config = foreign.read(config, overrides, recipe.method, source, recipe.warnings)
     for values in (config, overrides):
         _find_files(values, recipe.path.parent)
     recipe.typed = frozenset(overrides)

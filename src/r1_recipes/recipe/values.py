@@ -187,7 +187,7 @@ def keys_of(types_: Iterable[type]) -> set[str]:
 
 def unknown_key(key: str, source: str, known: Collection[str], method: str) -> RecipeError:
     """Return the error for a key that the method does not have, with what was probably meant."""
-    from r1_recipes.extras.foreign.translate import SHORT
+    from r1_recipes.extras.foreign import SHORT
 
     nearest_keys = [SHORT[key]] if key in SHORT else nearest(key, known)
     hint = f" Did you mean {' or '.join(nearest_keys)}?" if nearest_keys else ""
