@@ -16,8 +16,7 @@ from r1_recipes.data.mappers.base import (
 class VerifiableCode(Mapper):
     """Rows of open-r1/verifiable-coding-problems-python: a problem and ``verification_info``.
 
-    ``verification_info`` has the language and the test cases, for a reward that runs code. The
-    decontaminated variants have the column ``problem`` instead of ``problem_statement``.
+    The decontaminated variants have the column ``problem`` instead of ``problem_statement``.
     ``solution`` is the reference program, if there is one.
     """
 
@@ -29,10 +28,9 @@ class VerifiableCode(Mapper):
         info = row.get("verification_info")
         if not isinstance(info, dict) or not info.get("test_cases"):
             raise SkipRow("column 'verification_info' has no test_cases")
+        column = self.prompt_column if self.prompt_column in row else "problem"
         return {
-            "question": required_text(
-                row, self.prompt_column if self.prompt_column in row else "problem"
-            ),
+            "question": required_text(row, column),
             "solution": optional_text(row, "gold_standard_solution"),
             "verification_info": info,
         }
