@@ -44,7 +44,7 @@ KEEP = {
     "correct": True,
     "filters": {"malformed": True, "truncated": True, "code": True},
     "pass_rate": [0, 1],
-    "deduplicate": {},
+    "deduplicate": True,
 }
 
 
@@ -71,9 +71,7 @@ def _apart(traces: int, tokens: int) -> dict[str, Any]:
 
 def _measure(traces: int, tokens: int) -> dict[str, Any]:
     from r1_recipes.completions.store import ShardStore
-    from r1_recipes.extras.selection.rules import KeepRules
-    from r1_recipes.extras.selection.select import Selection
-    from r1_recipes.extras.selection.write import write_dataset
+    from r1_recipes.extras.selection import Keep, select, write
     from r1_recipes.prompts import FORMATS
 
     fmt = FORMATS["think_answer"]
@@ -90,15 +88,15 @@ def _measure(traces: int, tokens: int) -> dict[str, Any]:
                     file.write(json.dumps(_record(index, text, tokens, rng, fmt)) + "\n")
         started = time.perf_counter()
         with ShardStore(shards) as store:
-            selection = Selection(store, KeepRules.parse(KEEP), fmt, [_right])
-            write_dataset(
-                selection, Path(folder) / "dataset", recipe_settings={}, title="benchmark"
-            )
+            groups = select(store, Keep.parse(KEEP), fmt, [_right])
+            dataset = Path(folder) / "dataset"
+            write(groups, fmt, "completions", dataset, title="benchmark", settings={})
+        counts = json.loads((dataset / "yield.json").read_text(encoding="utf-8"))
         return {
             "traces": traces,
             "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6,
             "seconds": time.perf_counter() - started,
-            "rows": selection.report.completions["kept"],
+            "rows": counts["completions"]["kept"],
         }
 
 

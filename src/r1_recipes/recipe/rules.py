@@ -162,7 +162,7 @@ def nothing_is_trained(recipe: GenerateRecipe | EvaluateRecipe) -> None:
 def keep_fits(recipe: GenerateRecipe) -> None:
     """Refuse a ``keep`` that the extra ``selection`` rejects."""
     if recipe.script.keep:
-        from r1_recipes.extras.selection.rules import check_keep
+        from r1_recipes.extras.selection import check_keep
 
         check_keep(recipe)
 
