@@ -15,7 +15,7 @@ import pytest
 
 from r1_recipes.data.mappers import MAPPERS, get_mapper
 from r1_recipes.data.sources import load_rows
-from r1_recipes.extras.countdown.calculator import calculator
+from r1_recipes.extras.tools import calculator
 from r1_recipes.common.yaml_text import read_yaml
 from tests.conftest import RECIPES, REPOSITORY
 

@@ -9,7 +9,7 @@ r1_recipes.generate …``), each completes every Nth row on its own device.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from r1_recipes.common import console, processes
@@ -17,11 +17,8 @@ from r1_recipes.completions import get_backend, load_format
 from r1_recipes.completions.store import ShardStore, row_digests
 from r1_recipes.completions.types import Backend, Completion, Request
 from r1_recipes.data.load import load_dataset
-from r1_recipes.extras.selection.rules import KeepRules
-from r1_recipes.extras.selection.select import Selection
-from r1_recipes.extras.selection.write import write_dataset
+from r1_recipes.extras import selection
 from r1_recipes.models.smoke import example_rows
-from r1_recipes.prompts import ResponseFormat
 from r1_recipes.recipe.types import GenerateRecipe
 from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.runs import run_dir, sources
@@ -72,9 +69,10 @@ def generate(run: Run, store: ShardStore) -> None:
             console.say(f"already done: {dataset}")
         return
     rewards = get_reward_funcs(script.reward_funcs, fmt, **recipe.reward_params)
-    # Build the selection first: a missing package or evaluation set should not show only after
-    # hours of generation.
-    selection = _selection(recipe, store, fmt, rewards)
+    # A random model's answers pass no rule, so a smoke run keeps everything. Evaluation sets are
+    # read first: a missing one should not show only after hours of generation.
+    keep = selection.Keep.parse(None if script.smoke else script.keep)
+    held_out = selection.evaluation_sets(keep.decontaminate, script.hub)
     run_dir.claim(run)
     if pending:
         backend = get_backend(recipe, tokenizer, script.backend, rows)
@@ -97,8 +95,12 @@ def generate(run: Run, store: ShardStore) -> None:
     if script.tools or script.environment:  # a column of answers would lose their tool calls
         result = f"episodes, with all messages and the environment's rewards: {store.folder}"
     else:
-        write_dataset(selection, dataset, recipe_settings=recipe.settings, title=recipe.name)
-        result = f"{selection.report.table()}\n\ndataset: {dataset}"
+        weights = recipe.training.reward_weights
+        groups = selection.select(store, keep, fmt, rewards, weights, held_out)
+        table = selection.write(
+            groups, fmt, keep.output, dataset, title=recipe.name, settings=recipe.settings
+        )
+        result = f"{table}\n\ndataset: {dataset}"
     run_dir.mark_finished(run.output_dir)
     console.say(result)
 
@@ -116,17 +118,6 @@ def _is_up_to_date(run: Run) -> bool:
             ", ".join(changed),
         )
     return not changed
-
-
-def _selection(
-    recipe: GenerateRecipe, store: ShardStore, fmt: ResponseFormat, rewards: Sequence[Callable]
-) -> Selection:
-    """Return the object that makes a dataset of the completions."""
-    script = recipe.script
-    # A random model's answers pass no rule. A smoke run proves that the rules can be parsed, and
-    # keeps everything.
-    rules = KeepRules.parse(None if script.smoke else script.keep)
-    return Selection(store, rules, fmt, rewards, recipe.training.reward_weights, hub=script.hub)
 
 
 def _complete(

@@ -31,8 +31,8 @@ NAMES: dict[str, dict[str, str]] = {
         "verl": "datasets:verl",
     },
     "tool": {
-        "calculator": "countdown.calculator:calculator",
-        "python": "code.python_tool:python",
+        "calculator": "tools:calculator",
+        "python": "tools:python",
     },
     "environment": {},
     # The first part of dataset_name, and what makes its rows: (rest, split, task_config) -> Dataset

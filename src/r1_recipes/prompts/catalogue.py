@@ -99,4 +99,4 @@ def written_out(value: Any, folder: Path) -> str | dict[str, Any]:
         return value
     keys = {field.name: getattr(fmt, field.name) for field in fields(fmt)}
     keys = {key: list(item) if isinstance(item, tuple) else item for key, item in keys.items()}
-    return {key: item for key, item in keys.items() if item}
+    return {key: item for key, item in keys.items() if item or key == "system_prompt"}

@@ -66,11 +66,11 @@ def load_recipe(
             f"r1_recipes.pipeline {path}"
         )
     masked([written, typed])  # from here on no message shows their secrets
-    from r1_recipes.extras.foreign import translate as foreign
+    from r1_recipes.extras import foreign
 
     warnings: list[str] = []
-    written = foreign.read(written, typed, method, str(path), warnings)
     typed = foreign.translate(typed, "command line", warnings)
+    written = foreign.read(written, typed, method, str(path), warnings)
     with located(path):
         given = {key: _complete(key, value, path.parent) for key, value in written.items()}
         given |= {key: _complete(key, value, path.parent) for key, value in typed.items()}
@@ -299,7 +299,7 @@ def _type_of(f: dataclasses.Field) -> Any:
 
 def _unknown_key(key: str, method: str, parser: Parser) -> RecipeError:
     """Return the error for a key that the method does not have, with what was probably meant."""
-    from r1_recipes.extras.foreign.translate import SHORT  # lr, batch_size, epochs, …
+    from r1_recipes.extras.foreign import SHORT  # lr, batch_size, epochs, …
 
     close = [SHORT[key]] if key in SHORT else nearest(key, parser.actions)
     hint = f" Did you mean {' or '.join(close)}?" if close else ""

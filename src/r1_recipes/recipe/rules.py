@@ -115,7 +115,7 @@ def _check_distill(recipe: Recipe) -> None:
 
 def _check_generate(recipe: Recipe) -> None:
     if recipe.script.keep:
-        from r1_recipes.extras.selection.rules import check_keep
+        from r1_recipes.extras.selection import check_keep
 
         check_keep(recipe)
 

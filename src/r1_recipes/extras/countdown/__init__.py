@@ -1,4 +1,1 @@
-"""Countdown puzzles: rows, mapper, checker and reward.
-
-The tool ``calculator`` needs the extra ``agents``.
-"""
+"""Countdown puzzles: rows, mapper, checker and reward."""

@@ -1,0 +1,399 @@
+"""Select completions for a data set, by the rules of the recipe key ``keep``.
+
+This is the rejection sampling of DeepSeek-R1 (arXiv:2501.12948, section 2.3.3): of the completions
+that ``generate`` has stored, some become rows. A record of the store is a prompt with its
+completions. Each completion that goes has one reason, the first that applies.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import regex
+import yaml
+
+from r1_recipes.common import processes
+from r1_recipes.common.errors import RecipeError, unknown_name
+from r1_recipes.common.messages import UNSPACED, last_user_text, without_surrogates
+from r1_recipes.common.settings import from_mapping, limited
+from r1_recipes.data.sources import load_rows
+from r1_recipes.prompts.formats import ParsedResponse, ResponseFormat
+from r1_recipes.recipe.types import GenerateRecipe
+from r1_recipes.rewards.call import numbers
+from r1_recipes.rewards.registry import ignore
+
+Record = dict[str, Any]
+HeldOut = dict[str, set[int]]  # hashes of the n-grams of each evaluation set
+CHUNK = 2048  # completions per call of a reward, which keeps the workers of the verification busy
+OWN_COLUMNS = ("question", "response", "solution", "pass_rate", "tokens", "scores")
+_WORDS = regex.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}]+")
+# Not "```x = 3``` is", which is a formula in a sentence.
+_FENCE = re.compile(r"^[ \t]*+`{3,}+[ \t]*+([^\s`]*+)[^`\n]*+$", re.MULTILINE)
+_NOT_CODE = {"math", "latex", "tex", "text", "txt", "plaintext", "plain", "markdown", "md"}
+
+
+@dataclass(frozen=True)
+class Filters:
+    """Drop completions by their form."""
+
+    malformed: bool = False  # not in the response format
+    truncated: bool = False  # cut at max_completion_length
+    code: bool = False  # a block of program text in the reasoning
+    max_tokens: int | None = limited(lambda n: n >= 1, "a whole number of 1 or more", None)
+
+
+@dataclass(frozen=True)
+class EvaluationSet:
+    """A data set whose questions must not be in the result."""
+
+    id: str  # as in dataset_name
+    split: str = "test"
+    config: str | None = None
+    column: str = "question"  # text, or a conversation whose last user message is the question
+    revision: str | None = None
+
+
+@dataclass(frozen=True)
+class Decontaminate:
+    """Drop questions that share ``n_grams`` words in a row with an evaluation set."""
+
+    datasets: tuple[EvaluationSet, ...]
+    n_grams: int = limited(lambda n: n >= 1, "a whole number of 1 or more", 8)
+
+
+@dataclass(frozen=True)
+class Keep:
+    """The rules of a recipe. A completion that the first reward does not score passes ``correct``.
+
+    Attributes:
+        correct: Drop completions whose first reward is below 1.
+        best_of: How many completions of a prompt to keep: right ones first, then by the weighted
+            sum of the other rewards, then shorter ones.
+        at_least: The least score of each reward. A missing score is too low.
+        filters: Drop completions by their form.
+        pass_rate: The range of the share of right completions, of those with a score.
+        output: ``"completions"`` for SFT, or ``"prompts"`` for RL.
+        deduplicate: Drop questions that are equal to an earlier one.
+        decontaminate: Drop questions of evaluation sets.
+    """
+
+    correct: bool = False
+    best_of: int | None = limited(lambda n: n >= 1, "a whole number of 1 or more", None)
+    at_least: dict[str, float] | None = None
+    filters: Filters = Filters()
+    pass_rate: tuple[float, float] | None = limited(
+        lambda shares: len(shares) == 2 and 0 <= shares[0] <= shares[1] <= 1,
+        "two shares from 0 to 1, such as [0.1, 0.9]",
+        None,
+    )
+    output: str = limited(
+        lambda name: name in ("completions", "prompts"), "completions or prompts", "completions"
+    )
+    deduplicate: bool = False
+    decontaminate: Decontaminate | None = None
+
+    @classmethod
+    def parse(cls, mapping: Mapping[str, Any] | None) -> Keep:
+        """Return the rules of the recipe's ``keep``. ``None`` means no rule."""
+        return from_mapping(cls, mapping or {}, "keep")
+
+
+def check_keep(recipe: GenerateRecipe) -> None:
+    """Raise if ``keep`` does not fit the recipe's other keys."""
+    script = recipe.script
+    keep = Keep.parse(script.keep)
+    if script.tools or script.environment:
+        raise RecipeError(
+            "keep: does not work with tools or an environment, because the dataset would lose the "
+            "tool calls. Fix: remove keep"
+        )
+    names = [name.rpartition(":")[2] for name in script.reward_funcs or ()]
+    for name in keep.at_least or ():
+        if name not in names:
+            unknown = unknown_name("reward in reward_funcs", name, names)
+            raise RecipeError(f"keep: at_least: {unknown}")
+    if (keep.correct or keep.pass_rate) and not names:
+        raise RecipeError(
+            "keep: correct and pass_rate need reward_funcs, because the first reward decides what "
+            "is correct. Fix: reward_funcs: [accuracy]"
+        )
+
+
+@dataclass
+class Candidate:
+    """A completion, its scores by reward, and why it is dropped (``None``: it is kept)."""
+
+    text: str
+    tokens: int
+    finish_reason: str | None
+    scores: dict[str, float | None] = field(default_factory=dict)
+    reason: str | None = None
+
+    @property
+    def correct(self) -> bool | None:
+        """Return whether the first reward is 1, or ``None`` if it does not score this."""
+        first = next(iter(self.scores.values()), None)
+        return None if first is None else first >= 1
+
+
+Group = tuple[Record, list[Candidate]]
+
+
+def select(
+    records: Iterable[Record],
+    keep: Keep,
+    fmt: ResponseFormat,
+    rewards: Sequence[Callable],
+    weights: Sequence[float] | None = None,
+    held_out: HeldOut | None = None,
+) -> Iterator[Group]:
+    """Yield each record with its completions. Those that are dropped have a reason."""
+    named = {getattr(reward, "__name__", type(reward).__name__): reward for reward in rewards}
+    weighted = dict(zip(named, weights or [1.0] * len(named), strict=True))
+    seen: set[str] = set()
+    for groups in _chunks(records):
+        pairs = [(record, one) for record, group in groups for one in group if not record["error"]]
+        for name, reward in named.items() if pairs else ():
+            _score(name, reward, pairs)
+        for _, one in pairs:
+            one.reason = reason_to_drop(one, fmt.parse(one.text), keep)
+        for record, group in groups:
+            if record["error"]:
+                _drop(group, "failed row")
+            if keep != Keep():  # without rules everything is kept
+                _compare(group, keep, weighted)
+                _compare_question(record, group, keep, held_out or {}, seen)
+            yield record, group
+
+
+def _chunks(records: Iterable[Record]) -> Iterator[list[Group]]:
+    from tqdm.auto import tqdm
+
+    groups: list[Group] = []
+    for record in tqdm(records, desc="selecting", unit="prompt"):
+        names = ("text", "tokens", "finish_reason")
+        completions = [Candidate(*map(one.get, names)) for one in record["completions"]]
+        groups.append((record, completions))
+        if sum(len(group) for _, group in groups) >= CHUNK:
+            yield groups
+            groups = []
+    yield groups
+
+
+def _score(name: str, reward: Callable, pairs: list[tuple[Record, Candidate]]) -> None:
+    """Call a reward as TRL does, though ``completion_ids`` have only the right length."""
+    columns = dict.fromkeys(column for record, _ in pairs for column in record["columns"])
+    with processes.alone():
+        result = reward(
+            prompts=[record["prompt"] for record, _ in pairs],
+            completions=[[{"role": "assistant", "content": one.text}] for _, one in pairs],
+            completion_ids=[range(one.tokens) for _, one in pairs],
+            trainer_state=None,
+            log_extra=ignore,
+            log_metric=ignore,
+            **{name: [record["columns"].get(name) for record, _ in pairs] for name in columns},
+        )
+        scores = numbers(name, reward, result, len(pairs))
+    for (_, one), score in zip(pairs, scores, strict=True):
+        one.scores[name] = score
+
+
+def reason_to_drop(one: Candidate, parsed: ParsedResponse, keep: Keep) -> str | None:
+    """Return why a completion is dropped by itself, or ``None``."""
+    filters, least = keep.filters, keep.at_least or {}
+    reasons = {
+        "malformed": filters.malformed and not parsed.well_formed,
+        "truncated": filters.truncated and one.finish_reason == "length",
+        "too long": filters.max_tokens is not None and one.tokens > filters.max_tokens,
+        "code": filters.code and has_code(parsed.reasoning or one.text),
+        "wrong": keep.correct and one.correct is False,
+        "low score": any(
+            (score := one.scores[name]) is None or score < value for name, value in least.items()
+        ),
+    }
+    return next((reason for reason, applies in reasons.items() if applies), None)
+
+
+def has_code(text: str) -> bool:
+    """Return whether a text has a fenced block of code. Formulas and text do not count."""
+    opening = _FENCE.findall(text)[::2]
+    return any(language.lower().strip("{}.") not in _NOT_CODE for language in opening)
+
+
+def _kept(group: Iterable[Candidate]) -> list[Candidate]:
+    return [one for one in group if one.reason is None]
+
+
+def _drop(group: Iterable[Candidate], reason: str) -> None:
+    for one in _kept(group):
+        one.reason = reason
+
+
+def _compare(group: list[Candidate], keep: Keep, weights: dict[str, float]) -> None:
+    """Drop completions by what the others of the prompt are."""
+    first = {one.text: one for one in reversed(_kept(group))}
+    _drop([one for one in group if first.get(one.text) is not one], "equal completion")
+    rate = pass_rate(group)
+    if keep.pass_rate and (rate is None or not keep.pass_rate[0] <= rate <= keep.pass_rate[1]):
+        _drop(group, "pass rate")
+
+    def rank(one: Candidate) -> tuple[int, float, int]:
+        others = list(one.scores)[1:]
+        total = sum(weights[name] * (one.scores[name] or 0.0) for name in others)
+        return {True: 0, None: 1, False: 2}[one.correct], -total, one.tokens
+
+    if keep.best_of:
+        _drop(sorted(_kept(group), key=rank)[keep.best_of :], "not among the best")
+
+
+def _compare_question(
+    record: Record, group: list[Candidate], keep: Keep, held_out: HeldOut, seen: set[str]
+) -> None:
+    """Drop all completions of a question that an evaluation set or an earlier row has."""
+    if keep.decontaminate:
+        grams = n_grams(record["question"], keep.decontaminate.n_grams)
+        for name, known in held_out.items():
+            if not grams.isdisjoint(known):
+                _drop(group, f"in {name}")
+    if keep.deduplicate and _kept(group):
+        earlier = record["columns"].get("earlier_messages") or []
+        asked = [*(message["content"] for message in earlier), record["question"]]
+        question = " ".join(" ".join(asked).split())
+        if question in seen:
+            _drop(group, "equal question")
+        seen.add(question)
+
+
+def pass_rate(group: Iterable[Candidate]) -> float | None:
+    """Return the share of right completions among those that the first reward scores."""
+    verdicts = [one.correct for one in group if one.correct is not None]
+    return sum(verdicts) / len(verdicts) if verdicts else None
+
+
+def n_grams(text: str, n: int) -> set[int]:
+    """Return a hash of every ``n`` words in a row, or of all words if there are fewer.
+
+    A word is a run of letters and digits, or a character of a script without spaces. Case,
+    invisible characters and compatible forms of Unicode do not count.
+    """
+    plain = unicodedata.normalize("NFKC", regex.sub(r"\p{Cf}", "", text)).casefold()
+    words = _WORDS.findall(plain)
+    return {hash(tuple(words[at : at + n])) for at in range(max(1, len(words) - n + 1)) if words}
+
+
+def evaluation_sets(rule: Decontaminate | None, hub: str) -> HeldOut:
+    """Return the n-grams of each evaluation set. s1 (arXiv:2501.19393, section 2.1) uses n = 8."""
+    if rule is None:
+        return {}
+    held_out = {}
+    for source in rule.datasets:
+        rows = load_rows(
+            source.id, source.split, config=source.config, revision=source.revision, hub=hub
+        )
+        if source.column not in rows.column_names:
+            raise RecipeError(
+                f"keep: decontaminate: {source.id}: column: must be the column of the question, "
+                f"one of {', '.join(rows.column_names)}, got {source.column!r}"
+            )
+        questions = map(last_user_text, rows[source.column])
+        grams = [n_grams(question, rule.n_grams) for question in questions]
+        held_out[f"{source.id} ({source.split})"] = set[int]().union(*grams)
+    return held_out
+
+
+def write(
+    groups: Iterable[Group],
+    fmt: ResponseFormat,
+    output: str,
+    folder: Path,
+    *,
+    title: str,
+    settings: Mapping[str, Any],
+) -> str:
+    """Write what :func:`select` yields as a data set. Return a table of what became of all.
+
+    The folder gets ``train.jsonl``, ``README.md`` and ``yield.json``. ``verdicts.jsonl`` beside it
+    has a line for each completion, also if none is kept, which is an error.
+    """
+    completions, prompts = Counter[str](), Counter[str]()
+    folder.mkdir(parents=True, exist_ok=True)
+    new = folder / "train.jsonl.new"
+    with (
+        open(folder.parent / "verdicts.jsonl", "w", encoding="utf-8") as verdicts,
+        open(new, "w", encoding="utf-8") as train,
+    ):
+        for record, group in groups:
+            reasons = Counter(one.reason or "kept" for one in group)
+            reasons["generated"] = len(group)
+            completions.update(reasons)
+            prompts.update(reasons.keys())
+            for sample, one in enumerate(group):
+                verdict = {"index": record["index"], "sample": sample, "reason": one.reason}
+                verdicts.write(_line(verdict | {"scores": one.scores}))
+            train.writelines(map(_line, _rows(record, group, fmt, output)))
+    table = _table(completions, prompts)
+    if not completions["kept"]:
+        raise RecipeError(
+            f"keep: all {completions['generated']} completions were dropped:\n{table}"
+        )
+    new.replace(folder / "train.jsonl")
+    counts = {"completions": completions, "prompts": prompts}
+    (folder / "yield.json").write_text(json.dumps(counts, indent=2) + "\n", encoding="utf-8")
+    recipe = yaml.safe_dump(json.loads(json.dumps(dict(settings), default=str)), sort_keys=False)
+    card = CARD.format(title=title, table=table, recipe=recipe)
+    (folder / "README.md").write_text(without_surrogates(card), encoding="utf-8")
+    return table
+
+
+CARD = """# {title}
+
+Generated and selected by `python -m r1_recipes.generate`. The licence of the source data and the
+terms of the model that wrote the completions apply.
+
+{table}
+
+A completion counts under the first reason that applies, a prompt under each reason for which it
+lost one. `pass_rate` is the share of right completions of the question, of those with a score.
+
+~~~~~~yaml
+{recipe}~~~~~~
+"""
+
+
+def _rows(record: Record, group: list[Candidate], fmt: ResponseFormat, output: str) -> list[Record]:
+    """Return the rows of a prompt: one for each completion that is kept, or one for the prompt."""
+    columns, kept = record["columns"], _kept(group)
+    source = {name: value for name, value in columns.items() if name not in OWN_COLUMNS}
+    question = {"question": record["question"]}
+    rest = {"solution": columns.get("solution"), **source, "pass_rate": pass_rate(group)}
+    if output == "prompts":
+        return [question | rest] if kept else []
+    return [
+        {
+            **question,
+            "response": fmt.full_text(one.text),
+            **rest,
+            "tokens": one.tokens,
+            "scores": json.dumps(one.scores, ensure_ascii=False),
+        }
+        for one in kept
+    ]
+
+
+def _table(completions: Counter[str], prompts: Counter[str]) -> str:
+    reasons = [name for name in completions if name not in ("generated", "kept")]
+    lines = ["| | completions | prompts |", "|---|---:|---:|"]
+    for name in ("generated", *sorted(reasons), "kept"):
+        lines.append(f"| {name} | {completions[name]} | {prompts[name]} |")
+    return "\n".join(lines)
+
+
+def _line(value: Any) -> str:
+    return without_surrogates(json.dumps(value, ensure_ascii=False, default=str)) + "\n"

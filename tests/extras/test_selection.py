@@ -1,0 +1,324 @@
+"""Rejection sampling: each rule of ``keep`` alone, their order, and the files that are written."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from r1_recipes.common.errors import RecipeError
+from r1_recipes.data.sources import load_rows
+from r1_recipes.extras.selection import (
+    Keep,
+    evaluation_sets,
+    has_code,
+    n_grams,
+    select,
+    write,
+)
+from r1_recipes.prompts import FORMATS
+from r1_recipes.recipe.load import load_recipe
+from r1_recipes.rewards import get_reward_funcs
+
+FMT = FORMATS["think_answer"]
+
+
+def right(completions, **columns):
+    """The first reward: a text says itself what it is, and "unknown" is not scored."""
+    texts = [completion[0]["content"] for completion in completions]
+    return [None if "unknown" in text else float("right" in text) for text in texts]
+
+
+def commas(completions, **columns):
+    return [float(completion[0]["content"].count(",")) for completion in completions]
+
+
+def record(index, *completions, question=None, error=None, **columns):
+    question = question or f"What is {index} plus {index}?"
+    stored = [
+        one if isinstance(one, dict) else {"text": one, "tokens": 10, "finish_reason": "stop"}
+        for one in completions
+    ]
+    return {
+        "index": index,
+        "question": question,
+        "prompt": [{"role": "user", "content": question}],
+        "columns": {"solution": "4", **columns},
+        "completions": stored,
+        "error": error,
+    }
+
+
+def reasons(records, keep=None, rewards=(right,), weights=None):
+    rules = Keep.parse(keep)
+    held_out = evaluation_sets(rules.decontaminate, "huggingface")
+    groups = select(records, rules, FMT, rewards, weights, held_out)
+    return [[one.reason for one in group] for _, group in groups]
+
+
+def test_without_rules_everything_is_kept():
+    assert reasons([record(0, "right", "wrong", "wrong")]) == [[None, None, None]]
+    assert reasons([record(0, "right", "right")], rewards=()) == [[None, None]]
+
+
+def test_wrong_ones_go_and_those_without_a_score_stay():
+    found = reasons([record(0, "right", "wrong", "unknown")], {"correct": True})
+    assert found == [[None, "wrong", None]]
+
+
+@pytest.mark.parametrize(
+    ("filters", "reason"),
+    [
+        ({"malformed": True}, "malformed"),
+        ({"truncated": True}, "truncated"),
+        ({"max_tokens": 99}, "too long"),
+        ({"code": True}, "code"),
+    ],
+)
+def test_filters(filters, reason):
+    bad = {
+        "malformed": "no tags",
+        "truncated": {"text": FMT.render("a", "4"), "tokens": 9, "finish_reason": "length"},
+        "too long": {"text": FMT.render("b", "4"), "tokens": 100, "finish_reason": "stop"},
+        "code": FMT.render("So:\n```python\nx = 1\n```", "4"),
+    }
+    found = reasons([record(0, FMT.render("fine", "4"), *bad.values())], {"filters": filters})
+    assert found == [[None, *(name if name == reason else None for name in bad)]]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("```python\nx\n```", True),
+        ("  ```\nx\n```", True),
+        ("```latex\nx\n```", False),
+        ("```{.text}\nx\n```", False),
+        ("so ```x = 3``` is", False),
+        ("```x = 3``` is", False),
+        ("```math\nx\n```\n```c\nx\n```", True),
+        ("plain", False),
+    ],
+)
+def test_program_text(text, found):
+    assert has_code(text) is found
+
+
+@pytest.mark.parametrize(
+    ("bounds", "kept"),
+    [([0.5, 0.5], {0}), ([0.1, 0.9], {0, 3}), ([0, 1], {0, 1, 2, 3}), ([1, 1], {1})],
+)
+def test_pass_rate_is_of_all_completions_with_a_score(bounds, kept):
+    records = [
+        record(0, "right a", "wrong b", "unknown c"),
+        record(1, "right a", "right b"),
+        record(2, "wrong a"),
+        record(3, "right a", "wrong b", "wrong c", "unknown"),
+        record(4, "unknown"),
+    ]
+    found = reasons(records, {"pass_rate": bounds})
+    assert {at for at, group in enumerate(found) if None in group} == kept
+
+
+def test_best_of_ranks_by_correctness_then_the_other_rewards_then_length():
+    long = {"text": "right,,", "tokens": 99, "finish_reason": "stop"}
+    texts = ["wrong,,,", "unknown,,", "right", "right,", long, "right,, "]
+    [found] = reasons([record(0, *texts)], {"best_of": 2}, (right, commas))
+    assert [text for text, reason in zip(texts, found, strict=True) if not reason] == [
+        long,
+        "right,, ",
+    ]
+    [found] = reasons([record(0, *texts)], {"best_of": 2}, (right, commas), [1.0, -1.0])
+    assert [at for at, reason in enumerate(found) if not reason] == [2, 3]
+    [found] = reasons([record(0, "right", "right", "right b")], {"best_of": 2})
+    assert found == [None, "equal completion", None]
+
+
+def test_at_least_drops_what_a_reward_gives_less_or_nothing():
+    keep = {"at_least": {"right": 1, "commas": 2}}
+    [found] = reasons([record(0, "right,,", "right,", "unknown,,,")], keep, (right, commas))
+    assert found == [None, "low score", "low score"]
+
+
+def test_mixed_languages_and_repetitions_are_scores_of_rewards():
+    rewards = get_reward_funcs(["language_consistency", "repetition_penalty"], FMT)
+    keep = {"at_least": {"language_consistency": 0.9, "repetition_penalty": -0.2}}
+    question = "How many rolls are left on the trays when nine of them are sold?"
+    texts = [
+        FMT.render("There are twenty rolls, and nine of them are sold, so eleven are left.", "11"),
+        FMT.render(
+            "There are twenty rolls. 其中九个已经卖掉了，所以还剩下十一个面包卷在盘子上。", "11"
+        ),
+        FMT.render("so it is eleven " * 20, "11"),
+    ]
+    [found] = reasons([record(0, *texts, question=question)], keep, rewards)
+    assert found == [None, "low score", "low score"]
+
+
+def test_equal_questions_are_kept_once():
+    records = [
+        record(0, "right", question="A  b?"),
+        record(1, "right", question="A b?"),
+        record(2, "right", question="A b?", earlier_messages=[{"role": "user", "content": "C"}]),
+        record(3, "wrong", question="D?"),
+        record(4, "right", question="D?"),
+    ]
+    found = reasons(records, {"deduplicate": True, "correct": True})
+    assert found == [[None], ["equal question"], [None], ["wrong"], [None]]
+
+
+def test_questions_of_evaluation_sets_go(tmp_path):
+    held = tmp_path / "held.jsonl"
+    asked = "A baker fills four trays with six rolls each and sells nine."
+    held.write_text(
+        json.dumps({"problem": asked}) + "\n" + json.dumps({"problem": "1 + 2?"}) + "\n"
+    )
+    source = {"id": str(held), "column": "problem"}
+    questions = {
+        "Again: a BAKER fills four trays with six rolls each, today.": True,
+        "A baker fills four trays with seven rolls each and sells nine.": False,
+        "1 + 2?": True,
+        "1 + 2 + 3?": False,
+    }
+    records = [record(at, "right", question=question) for at, question in enumerate(questions)]
+    found = reasons(records, {"decontaminate": {"datasets": [source]}})
+    assert found == [[f"in {held} (test)"] if goes else [None] for goes in questions.values()]
+    with pytest.raises(RecipeError, match=r"decontaminate: .*held.jsonl: column: .* problem, got"):
+        evaluation_sets(
+            Keep.parse({"decontaminate": {"datasets": [{"id": str(held)}]}}).decontaminate, ""
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Tom's 2,500 x²", ["tom", "s", "2", "500", "x2"]),
+        ("ＡＢ soft\u00adhyphen", ["ab", "softhyphen"]),
+        ("三个苹果 a", ["三", "个", "苹", "果", "a"]),
+        ("हिन्दी", ["हिन्दी"]),
+        ("", []),
+    ],
+)
+def test_words_of_a_question(text, words):
+    expected = {hash((words[at], words[at + 1])) for at in range(len(words) - 1)}
+    assert n_grams(text, 2) == (expected or ({hash(tuple(words))} if words else set()))
+
+
+@given(st.text(max_size=60))
+def test_any_text_has_n_grams(text):
+    assert n_grams(text, 3) == n_grams(f" {text}\n", 3)
+
+
+def test_the_first_reason_that_applies_counts():
+    keep = {"correct": True, "best_of": 1, "filters": {"malformed": True}, "pass_rate": [0, 0.5]}
+    good = FMT.render("right", "4")
+    records = [
+        record(0, "right", good, FMT.render("wrong", "4"), FMT.render("wrong", "5")),
+        record(1, good, FMT.render("right", "5")),
+        record(2, error="too long"),
+        record(3, "right", error="failed"),
+    ]
+    assert reasons(records, keep) == [
+        ["malformed", None, "wrong", "wrong"],
+        ["pass rate", "pass rate"],
+        [],
+        ["failed row"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("keep", "message"),
+    [
+        ({"best": 2}, "keep: unknown key 'best'. Did you mean 'best_of'"),
+        ({"best_of": 0}, "keep: best_of: must be a whole number of 1 or more, got 0"),
+        ({"filters": {"overlong": {}}}, "keep: filters: unknown key 'overlong'"),
+        ({"pass_rate": [0.9, 0.1]}, r"keep: pass_rate: must be two shares from 0 to 1"),
+        ({"output": "pairs"}, "keep: output: must be completions or prompts, got 'pairs'"),
+        ({"decontaminate": {}}, "keep: decontaminate: datasets: missing"),
+        ({"at_least": {"fromat": 1}}, r"at_least: unknown reward .*fromat.* Did you mean 'format'"),
+    ],
+)
+def test_a_wrong_rule_is_named_before_anything_is_generated(tmp_path, keep, message):
+    path = tmp_path / "recipe.yaml"
+    keys = {"model_name_or_path": "m", "dataset_name": "d.jsonl", "mapper": "gsm8k", "keep": keep}
+    keys |= {"reward_funcs": ["accuracy", "format"], "output_dir": "out", "use_cpu": True}
+    path.write_text(json.dumps(keys))
+    with pytest.raises(RecipeError, match=message):
+        load_recipe([str(path)], "generate")
+
+
+def written(folder, records, keep=None):
+    rules = Keep.parse(keep)
+    groups = select(records, rules, FMT, [right, commas])
+    title, settings = "mine", {"seed": 1, "keep": keep}
+    return write(groups, FMT, rules.output, folder / "dataset", title=title, settings=settings)
+
+
+def test_the_files_of_a_data_set(tmp_path):
+    good = FMT.render("right,", "4")
+    records = [
+        record(0, good, "wrong", level="2024-01-01", response="theirs"),
+        record(1, "right \ud800", "unknown", level=None),
+        record(2, error="too long", level=None),
+    ]
+    table = written(tmp_path, records, {"correct": True, "best_of": 1})
+    assert table.splitlines()[2:] == [
+        "| generated | 4 | 3 |",
+        "| not among the best | 1 | 1 |",
+        "| wrong | 1 | 1 |",
+        "| kept | 2 | 2 |",
+    ]
+    rows = [
+        json.loads(line) for line in (tmp_path / "dataset/train.jsonl").read_text().splitlines()
+    ]
+    assert rows[0] == {
+        "question": "What is 0 plus 0?",
+        "response": good,
+        "solution": "4",
+        "level": "2024-01-01",
+        "pass_rate": 0.5,
+        "tokens": 10,
+        "scores": '{"right": 1.0, "commas": 1.0}',
+    }
+    assert "right" in rows[1]["response"] and len(rows) == 2
+    counts = json.loads((tmp_path / "dataset/yield.json").read_text())
+    assert counts["completions"] == {"kept": 2, "wrong": 1, "not among the best": 1, "generated": 4}
+    verdicts = [json.loads(line) for line in (tmp_path / "verdicts.jsonl").read_text().splitlines()]
+    assert [verdict["reason"] for verdict in verdicts] == [
+        None,
+        "wrong",
+        None,
+        "not among the best",
+    ]
+    assert "seed: 1" in (tmp_path / "dataset/README.md").read_text()
+    read = load_rows(str(tmp_path / "dataset"), "train")
+    assert read["level"] == ["2024-01-01", None] and read["question"][0] == rows[0]["question"]
+
+
+def test_a_later_selection_replaces_an_earlier_one(tmp_path):
+    written(tmp_path, [record(0, "right", "wrong")])
+    written(tmp_path, [record(0, "right", "wrong")], {"output": "prompts", "pass_rate": [0, 1]})
+    [line] = (tmp_path / "dataset/train.jsonl").read_text().splitlines()
+    assert json.loads(line) == {"question": "What is 0 plus 0?", "solution": "4", "pass_rate": 0.5}
+
+
+def test_nothing_left_is_an_error_that_shows_why(tmp_path):
+    with pytest.raises(RecipeError, match=r"all 1 completions were dropped:\n(.*\n)*\| wrong \| 1"):
+        written(tmp_path, [record(0, "wrong")], {"correct": True})
+    assert not (tmp_path / "dataset/train.jsonl").exists()
+    assert "wrong" in (tmp_path / "verdicts.jsonl").read_text()
+
+
+def test_rewards_get_columns_tokens_and_one_score_each():
+    def check(completions, completion_ids, prompts, solution, level, **columns):
+        assert [len(ids) for ids in completion_ids] == [10, 10]
+        assert (solution, level, len(prompts)) == (["4", "4"], [1, None], 2)
+        return [1.0] * len(completions)
+
+    records = [record(0, "a", level=1), record(1, "b")]
+    assert reasons(records, {"correct": True}, [check]) == [[None], [None]]
+    with pytest.raises(RecipeError, match=r"reward 'short' returned \[\]"):
+
+        def short(**columns):
+            return []
+
+        reasons(records, None, [short])
