@@ -17,6 +17,7 @@ _seen: set[str] = set()
 
 def is_secret(name: str) -> bool:
     """Return whether a name is that of a secret: ``hub_token``, ``OPENAI_API_KEY``."""
+    name = name.replace("-", "_")
     return bool(_NAMES.search(name)) and not _TOKENIZER.search(name)
 
 

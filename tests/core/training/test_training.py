@@ -14,8 +14,7 @@ import pyarrow.parquet
 import pytest
 import yaml
 
-from r1_recipes import grpo, sft
-from r1_recipes.extras.report import __main__
+from r1_recipes import grpo, report, sft
 from r1_recipes.models.tokenizer import generation_prompt, load_tokenizer
 from r1_recipes.recipe import load_recipe
 from r1_recipes.runs import run_dir
@@ -241,7 +240,7 @@ def test_a_finished_run_is_not_changed(
         refused("grpo", path, "--learning_rate", "3e-5", "--max_steps", steps, capsys=capsys)
     refused("grpo", write_recipe("grpo", "other"), capsys=capsys)
     assert contents(tmp_path / "run") == before
-    __main__.main([str(tmp_path / "run")])
+    report.main([str(tmp_path / "run")])
     assert {
         name for name, content in contents(tmp_path / "run").items() if before[name] != content
     } <= {"report.html"}

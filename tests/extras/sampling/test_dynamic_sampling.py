@@ -20,7 +20,7 @@ pytest.importorskip("trl")
 import torch
 
 from r1_recipes import grpo
-from r1_recipes.extras.sampling.dynamic import DynamicSamplingGRPOTrainer
+from r1_recipes.extras.dynamic_sampling import DynamicSamplingGRPOTrainer
 from tests.conftest import metrics
 from tests.core.training.test_faults import assert_same_run
 from tests.support import flat_groups

@@ -10,7 +10,7 @@ pytest.importorskip("trl")
 
 from trl import GRPOTrainer
 
-from r1_recipes.extras.sampling.dynamic import _GENERATED, DynamicSamplingGRPOTrainer
+from r1_recipes.extras.dynamic_sampling import _GENERATED, DynamicSamplingGRPOTrainer
 from tests.core.training.test_trainer import overrides
 
 SAMPLER = {"_get_train_sampler": ["self", "dataset"]}
