@@ -13,7 +13,7 @@ from fractions import Fraction
 
 import pytest
 
-from r1_recipes.data.mappers import MAPPERS, get_mapper
+from r1_recipes.data.mappers import MAPPERS, example_rows, get_mapper
 from r1_recipes.data.sources import load_rows
 from r1_recipes.extras.tools import calculator
 from r1_recipes.common.yaml_text import read_yaml
@@ -169,6 +169,7 @@ WORKED = {
     "Ana has 3 boxes of 4 pens. How many pens does she have?": 3 * 4,
     "A shop sells 40 crates of 30 lamps. How many lamps is that?": 40 * 30,
     "Solve $2x=6$.": Fraction(6, 2),
+    "Solve the equation below.": 2 + 1,  # x - 1 = 2
     r"Find $\frac12+\frac14$.": Fraction(1, 2) + Fraction(1, 4),
     "Find $2+2$.": 2 + 2,
     r"Find $\sqrt{81}$.": math.isqrt(81),
@@ -184,6 +185,7 @@ WORKED = {
 }
 # Read by a person: nothing to work out.
 FACTS = {
+    "Name the capital of France.": "paris",
     "Which organ makes insulin?": "pancreas",
     "Which vitamin deficiency causes scurvy?": "vitamin c",
     "Which of these melts first when a candle is lit?": "the wax",
@@ -194,7 +196,7 @@ FACTS = {
 @pytest.mark.parametrize("name", sorted(MAPPERS))
 def test_the_reference_answers_of_example_rows_are_right(name):
     mapper = get_mapper(name)
-    for row in mapper.example_rows():
+    for row in example_rows(name):
         mapped = mapper(row)
         question, gold = mapped.get("question"), mapped.get("solution")
         if question is None or not gold or name in ("countdown", "verifiable_code"):  # tested above and below
@@ -218,7 +220,7 @@ def test_the_reference_answers_of_example_rows_are_right(name):
 
 
 def test_gsm8k_s_calculator_marks_are_right():
-    for row in get_mapper("gsm8k").example_rows():
+    for row in example_rows("gsm8k"):
         for done, result in re.findall(r"<<([^=<>]+)=([^<>]+)>>", row["answer"]):
             assert value(done) == Fraction(result)
 
@@ -227,7 +229,7 @@ def test_the_test_cases_of_the_example_programs_are_what_they_print(tmp_path):
     import subprocess
     import sys
 
-    for row in get_mapper("verifiable_code").example_rows():
+    for row in example_rows("verifiable_code"):
         program = re.search(r"```python\n(.*?)\n```", row["gold_standard_solution"], re.S)[1]
         for case in row["verification_info"]["test_cases"]:
             printed = subprocess.run([sys.executable, "-c", program], input=case["input"], capture_output=True, text=True, check=True)

@@ -119,30 +119,30 @@ class Parser:
         self._parser = OneLine(types, add_help=False, allow_abbrev=False)
         self._parser._negative_number_matcher = re.compile(r"-\.?\d")  # -1e-3 is no option
         self.actions: dict[str, Any] = {}
-        self._nullable, self._listable = set(), set()
+        self._kinds: dict[str, set[Any]] = {}
         for key, hint in ((k, h) for t in types for k, h in typing.get_type_hints(t).items()):
-            action = self._parser._option_string_actions.get(f"--{key}")
-            if action is None:
-                continue
-            self.actions[key] = action
-            kinds = {typing.get_origin(kind) or kind for kind in (hint, *typing.get_args(hint))}
-            if dict in kinds or action.type is dict:
-                action.type = mapping_or_text if str in kinds else mapping
-            elif key in _TEXT_OR_BOOL:
-                action.type = lambda text: {"true": True, "false": False}.get(text.lower(), text)
-            if type(None) in kinds or action.default is None:
-                self._nullable.add(key)
-            if list in kinds and action.nargs != "+":  # report_to: text or a list of texts
-                self._listable.add(key)
+            if action := self._parser._option_string_actions.get(f"--{key}"):
+                kinds = {typing.get_origin(kind) or kind for kind in (hint, *typing.get_args(hint))}
+                self.actions[key], self._kinds[key] = action, kinds
+                self._mend(key, action, kinds)
         if "num_completions_to_print" in self.actions:
             self._parser.set_defaults(num_completions_to_print=0)  # TRL prints all of every step
 
+    def _mend(self, key: str, action: Any, kinds: set[Any]) -> None:
+        """Let keys that take mappings, or text and true or false, have them as words."""
+        if dict in kinds or action.type is dict:
+            action.type = mapping_or_text if str in kinds else mapping
+        elif key in _TEXT_OR_BOOL:
+            action.type = lambda text: {"true": True, "false": False}.get(text.lower(), text)
+
     def words(self, key: str, value: Any) -> list[str]:
         """Return the words that give a key its value on a command line."""
-        action = self.actions[key]
-        if value is None and (key not in self._nullable or action.default == "none"):
+        action, kinds = self.actions[key], self._kinds[key]
+        nullable = type(None) in kinds or action.default is None
+        if value is None and (not nullable or action.default == "none"):
             value = "none"  # a choice of scale_rewards and report_to; others refuse it by name
-        listed = isinstance(value, list) and key in self._listable
+        # report_to: text or a list of texts
+        listed = isinstance(value, list) and list in kinds and action.nargs != "+"
         if value is None or value == [] or listed:
             self._parser.set_defaults(**{key: value})
             return []

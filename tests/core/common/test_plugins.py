@@ -56,7 +56,7 @@ def test_rewards_mappers_tools_and_environments_are_found_by_file(folder: Path, 
     place = place.format(folder)
     (reward,) = get_reward_funcs([f"{place}:kurz"])
     assert reward(completions=["a"]) == [1.0]
-    assert get_mapper(f"{place}:Quiz")({"frage": "3?", "antwort": "3"}) == {
+    assert get_mapper(f"{place}:quiz")({"frage": "3?", "antwort": "3"}) == {
         "question": "3?",
         "solution": "3",
     }
