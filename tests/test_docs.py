@@ -67,6 +67,6 @@ def test_the_mapper_of_the_readme_works(tmp_path, monkeypatch, name):
     module = f"quiz_of_{name.replace('.', '_')}"
     (tmp_path / f"{module}.py").write_text(source, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    own = re.search(r"mapper: my_mapper:(\w+)", source)[1]
+    own = re.search(r"mapper: my_mapper\.py:(\w+)", source)[1]
     mapper = get_mapper(f"{module}:{own}")
     assert mapper({"frage": "3 + 4?", "antwort": "7"}) == {"question": "3 + 4?", "solution": "7"}

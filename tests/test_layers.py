@@ -1,4 +1,7 @@
-"""The order of the layers: a file of the core imports from its own layer or from lower ones."""
+"""The order of the layers: a file of the core imports from its own layer or from lower ones.
+
+An extra is imported inside the function that needs it.
+"""
 
 import ast
 from pathlib import Path
@@ -21,15 +24,17 @@ def test_a_file_of_the_core_imports_from_its_own_layer_or_lower_ones():
     wrong = []
     for path in sorted(SOURCE.rglob("*.py")):
         own = path.relative_to(SOURCE).with_suffix("").parts[0]
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        inside = {n for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) for n in ast.walk(f)}
+        for node in ast.walk(tree):
             if own == "extras" or not isinstance(node, ast.ImportFrom) or not node.module:
                 continue
             package, _, rest = node.module.partition(".")
             for name in [rest] if rest else [alias.name for alias in node.names]:
                 target = name.split(".")[0]
-                below = target == "__main__" or (
-                    layer(target) < len(LAYERS) and layer(target) <= layer(own)
-                )
+                command = layer(own) == len(LAYERS)
+                below = layer(target) < len(LAYERS) and layer(target) <= layer(own)
+                below |= target == "extras" and (command or node in inside)
                 if package == "r1_recipes" and (SOURCE / target).exists() and not below:
                     wrong.append(f"{path}:{node.lineno}: imports {target}")
     assert wrong == []

@@ -3,11 +3,11 @@
 import sys
 
 import pytest
+from r1_recipes.data.mapped_row import MappedRow
 
 from r1_recipes import verification
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.data import MAPPERS, SkipRow, get_mapper
-from r1_recipes.data.mapped_row import MappedRow
 
 VERL_ROW = MAPPERS["verl"].examples[0]
 

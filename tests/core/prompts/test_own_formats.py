@@ -7,10 +7,10 @@ import re
 import pytest
 import yaml
 from hypothesis import given
+from r1_recipes.prompts.read_format import as_mapping, read_format
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.prompts import ParsedResponse, get_response_format
-from r1_recipes.prompts.read_format import as_mapping, read_format
 from r1_recipes.recipe import load_recipe
 from tests.core.prompts.test_formats import FRAGMENTS
 

@@ -122,7 +122,6 @@ def environment(values: dict[str, str]) -> Iterator[None]:
             },
         ),
         (
-            "zero2_offload",
             "deepspeed_launcher",
             {
                 "ACCELERATE_DEEPSPEED_ZERO_STAGE": "2",

@@ -6,7 +6,6 @@ import types
 
 import pytest
 
-from r1_recipes.common.errors import RecipeError
 from r1_recipes.data.load import load_dataset
 from r1_recipes.prompts import get_response_format
 from r1_recipes.recipe import load_recipe
@@ -73,18 +72,3 @@ def test_what_draw_gives_reaches_reset(rows):
             n if n % 2 else None,
         )
     assert {row["hint"] is None for row in drawn} == {True, False}
-
-
-@pytest.mark.parametrize("name", ["b", ""])
-def test_a_row_of_no_environment_is_refused(rows, tmp_path, name):
-    lines = [json.dumps({"question": "?", "environment": one}) for one in ("a", name)]
-    (tmp_path / "rows.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    with pytest.raises(
-        RecipeError,
-        match=f"environment: row 1: column 'environment' must be one of a, got '{name}'",
-    ):
-        rows(
-            dataset_name=str(tmp_path / "rows.jsonl"),
-            mapper="environment",
-            environment={"a": "game_of_rows:Sums"},
-        )

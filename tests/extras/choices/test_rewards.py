@@ -162,7 +162,7 @@ def test_a_judge_is_asked_only_what_the_rules_do_not_accept(monkeypatch):
 
 
 @pytest.mark.parametrize("cls", [ExactMatchReward, ChoiceMatchReward, AnswerMatchReward])
-@pytest.mark.parametrize("name", ["think_answer", "boxed", "thinking_response"])
+@pytest.mark.parametrize("name", ["think_answer", "boxed", "think_prose"])
 def test_hostile_completions(cls, name):
     reward = cls(get_response_format(name))
     with seconds(20):

@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.data import MAPPERS
+from r1_recipes.data.mappers import example_rows, get_mapper
 from r1_recipes.extras.code.reward import Case, extract_code, read_cases
 from r1_recipes.extras.code.sandbox import Outcome, SandboxError
 from r1_recipes.prompts import get_response_format
@@ -219,7 +219,6 @@ def test_code_format():
 
 
 def test_the_mapper_takes_rows_with_test_cases():
-    mapper = MAPPERS["verifiable_code"]()
-    for row in mapper.examples:
-        mapped = mapper(row)
+    for row in example_rows("verifiable_code"):
+        mapped = get_mapper("verifiable_code")(row)
         assert mapped["question"] and read_cases(mapped["verification_info"], "python")

@@ -337,11 +337,12 @@ def test_every_drawn_puzzle_is_solvable_in_whole_positive_steps(count: int, puzz
 def test_tinyzeros_parquet_is_read_as_it_is(write_recipe, tmp_path: Path) -> None:
     import datasets
 
-    from r1_recipes.data import MAPPERS, load_dataset
+    from r1_recipes.data import load_dataset
+    from r1_recipes.data.mappers import example_rows
     from r1_recipes.prompts import get_response_format
     from r1_recipes.rewards import get_reward_funcs
 
-    rows = MAPPERS["verl"].examples
+    rows = example_rows("verl")
     path = str(tmp_path / "train.parquet")
     datasets.Dataset.from_list(list(rows)).to_parquet(path)
     (countdown,) = get_reward_funcs(["countdown"], "think_answer")

@@ -64,7 +64,7 @@ def _lines(text: str) -> list[str]:
 
 
 def read_cases(info: Any, language: str) -> list[Case]:
-    """Return the test cases in ``verification_info`` (docs/code_reward.md).
+    """Return the test cases in ``verification_info`` (docs/rewards.md).
 
     Return ``[]`` if there are none, if they are for another language, or if one cannot be read.
     """
@@ -127,7 +127,7 @@ class CodeReward(Reward):
     Range: 0..1. Return ``None`` if the row has no test cases in this language. The program is the
     last ```` ```python ```` block of the answer; without such a block the reward is 0. If the
     sandbox fails for every program of a batch, raise :class:`RecipeError`. Source: open-r1's reward
-    of the same name. See docs/code_reward.md.
+    of the same name. See docs/rewards.md.
     """
 
     judges = "answer"
@@ -145,7 +145,7 @@ class CodeReward(Reward):
     def __post_init__(self) -> None:
         own = ":" in self.code_provider
         known = own or self.code_provider == "bubblewrap"
-        self.require(known, "code_provider", "bubblewrap or my_module:run (docs/code_reward.md)")
+        self.require(known, "code_provider", "bubblewrap or my_module:run (docs/rewards.md)")
         python = own or self.code_language in PYTHON
         self.require(python, "code_language", "python with code_provider: bubblewrap")
 

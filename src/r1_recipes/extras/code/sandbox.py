@@ -31,7 +31,7 @@ from typing import IO
 REMEDY = (
     "Fix: apt-get install bubblewrap (Linux 5.14 or newer). In a container, start it with "
     "--privileged. On Ubuntu 24.04, sysctl kernel.apparmor_restrict_unprivileged_userns=0. Or "
-    "code_provider: my_module:run (docs/code_reward.md)"
+    "code_provider: my_module:run (docs/rewards.md)"
 )
 READY = b"ready\n"  # the first line on stderr: from here on, a failure is the program's
 
