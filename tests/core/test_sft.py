@@ -196,8 +196,7 @@ CHATS = [
         ]
     ),
 ]
-# A turn opens with more once an answer stands in it, as alignment-handbook's Zephyr template has
-# it.
+# A turn opens with more once an answer stands in it, as in Zephyr's template.
 TURNS = (
     "{% for message in messages %}{{ '<' + message['role'] + '>\\n' + message['content'] + "
     "eos_token + '\\n' }}{% endfor %}"

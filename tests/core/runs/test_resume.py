@@ -22,7 +22,6 @@ pytestmark = pytest.mark.slow
 
 METHODS = [
     ("grpo", {}),
-    ("grpo", {"train_with": "sdpo"}),
     ("sft", {}),
     ("reward", {}),
     ("distill", {}),

@@ -1,1 +1,0 @@
-"""What the tests with real weights share."""
