@@ -35,7 +35,7 @@ def get_reward_funcs(
     fmt = get_response_format(response_format)
     models: dict[str, Any] = {}
     if reward_models:
-        from r1_recipes.extras.judges.model import read_reward_models
+        from r1_recipes.extras.judges import read_reward_models
 
         models = read_reward_models(reward_models, fmt)
     known = reward_parameters(name for name in names if name not in models)

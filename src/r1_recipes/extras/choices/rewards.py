@@ -5,7 +5,7 @@ import unicodedata
 from typing import Any
 
 from r1_recipes.common.messages import completion_texts, last_user_text
-from r1_recipes.extras.judges import ask as judges
+from r1_recipes.extras import judges
 from r1_recipes.prompts.formats import boxed_spans
 from r1_recipes.rewards.accuracy import MathReward, correctness
 from r1_recipes.rewards.registry import AnswerReward, Column, Log, Values, ignore, register_reward
@@ -154,8 +154,8 @@ class AnswerMatchReward(MathReward, AnswerReward):
     (``OPENAI_BASE_URL``). It reads only answers that the rules do not accept. It gets
     ``match_judge_prompt``, with ``{question}``, ``{solution}`` and ``{answer}``. The last line of
     its reply must be ``Score: x`` with a number from 0 to 1. Metrics: ``answer_match/asked`` (the
-    rows of a batch that it reads), ``…/unscored``, ``…/failed``. The completions table has
-    ``matched_by``. If all requests of a batch fail, the reward raises an error.
+    rows of a batch that it reads) and ``…/unscored``. The completions table has ``matched_by``. If
+    all requests of a batch fail, the reward raises an error.
 
     Source: HuatuoGPT-o1 (arXiv:2412.18925). Its verifier is only a model. Here rules come first,
     because a completion cannot persuade them.
@@ -219,15 +219,13 @@ class AnswerMatchReward(MathReward, AnswerReward):
         self, slots: dict[int, dict[str, str]], log_metric: Log
     ) -> dict[int, float | None]:
         """Return the judge's score of each row, whose prompt gets these slots."""
+        prompts = []
         for row_slots in slots.values():
-            row_slots["answer"] = judges.as_text(row_slots["answer"][:_MAX_CHARS])
-        opinions = judges.ask(self.match_judge, self.match_judge_prompt, list(slots.values()))
-        opinions = [judges.within((0.0, 1.0), opinion) for opinion in opinions]
-        judges.report_unjudged(f"reward {self.name!r}, match_judge {self.match_judge!r}", opinions)
-        scores = [opinion.score for opinion in opinions]
+            answer = {"answer": row_slots["answer"][:_MAX_CHARS]}
+            prompts.append(judges.fill(self.match_judge_prompt, row_slots | answer))
+        scores = judges.ask(self.match_judge, prompts, 0.0, 1.0)
         log_metric("answer_match/asked", float(len(slots)))
         log_metric("answer_match/unscored", float(scores.count(None)))
-        log_metric("answer_match/failed", float(sum(opinion.failed for opinion in opinions)))
         return dict(zip(slots, scores, strict=True))
 
 

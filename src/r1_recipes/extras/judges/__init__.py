@@ -1,1 +1,0 @@
-"""Reward models, and judge models behind a server (the key ``reward_models``)."""
