@@ -193,8 +193,8 @@ def _checked(response: str, well_formed: bool, fmt: ResponseFormat) -> str:
 def _with_prefill(response: str, fmt: ResponseFormat) -> str:
     """Return a response with the prefill in front.
 
-    A template that opens the reasoning itself writes its opening before any answer, so an answer
-    without reasoning stays as it is.
+    A chat template that opens the reasoning may write it before any answer, or only before those
+    that bring their own. So an answer without reasoning closes it, as Qwen's templates do.
     """
     opening, closing = fmt.reasoning_tags or ("\0", "\0")
     if response.startswith(fmt.prefill):
@@ -203,7 +203,14 @@ def _with_prefill(response: str, fmt: ResponseFormat) -> str:
         # From a server whose template opens the reasoning, a response starts after the tag. Other
         # data starts with the tag.
         rest = response.lstrip().removeprefix(opening)
-        if closing in rest and opening not in rest:
+        if closing not in rest:
+            say_once(
+                f"rows have answers without reasoning, which the prompt opens with {opening}: the "
+                "model learns to skip it. chat_template_kwargs: {enable_thinking: false} leaves it "
+                "out, where the chat template has this variable"
+            )
+            return f"{fmt.prefill.rstrip()}\n\n{closing}\n\n{rest}"
+        if opening not in rest:
             return fmt.prefill + (rest.lstrip() if fmt.prefill[-1:].isspace() else rest)
     return response if fmt.prefill.startswith(opening) else fmt.prefill + response
 

@@ -52,8 +52,7 @@ def load_tokenizer(recipe: Recipe) -> tuple[PreTrainedTokenizerBase, ResponseFor
     reasoning (DeepSeek's distilled models), that opening counts as the prefill.
 
     What an earlier run added to the template is removed. chat_template_kwargs become defaults in
-    the template's text, since some of TRL's trainers take none. A template that refuses a system
-    message gets its text at the start of the user's.
+    the template's text, since some of TRL's trainers take none.
 
     Raises:
         RecipeError: The tokenizer cannot be loaded, or its chat template does not fit the format.
@@ -86,9 +85,7 @@ def load_tokenizer(recipe: Recipe) -> tuple[PreTrainedTokenizerBase, ResponseFor
     tokenizer.chat_template = _chat_template(recipe, fmt, tokenizer)
     if script.chat_template:
         _warn_without_bos(recipe, tokenizer)
-    if _refuses_system(tokenizer):
-        logger.info("the chat template takes no system message, so the user's turn starts with it")
-        tokenizer.chat_template = served.SYSTEM_BEFORE_USER + tokenizer.chat_template
+    _repair(tokenizer)
     variables = namespace_value(recipe, "chat_template_kwargs") or {}
     _check_variables(variables, recipe, tokenizer)
     tokenizer.chat_template = served.with_opening(
@@ -131,18 +128,25 @@ def _with_opened_turn(
     return replace(fmt, prefill=opened)
 
 
-def _refuses_system(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Return whether the chat template raises an error for a system message, as Gemma's first."""
+def _repair(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Let a chat template write system messages and reasoning, if it does not."""
     asked = [{"role": "user", "content": "?"}]
+    instructed = [{"role": "system", "content": "!"}, *asked]
+    answered = [*asked, {"role": "assistant", "content": "<think>\nwhy\n</think>\n\nso"}]
+    if _rendered(tokenizer, asked) and not _rendered(tokenizer, instructed):
+        logger.info("the chat template takes no system message, so the user's turn starts with it")
+        tokenizer.chat_template = served.SYSTEM_BEFORE_USER + tokenizer.chat_template
+    if _rendered(tokenizer, answered).count("<think>") > 1:
+        logger.info("the chat template gets the reasoning of messages in a field of its own")
+        tokenizer.chat_template = served.REASONING_IN_FIELD + tokenizer.chat_template
+
+
+def _rendered(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]]) -> str:
+    """Return the text of messages, or "" if the chat template refuses them."""
     try:
-        tokenizer.apply_chat_template(asked, tokenize=False)
-    except TemplateError:  # it takes no plain question, either
-        return False
-    try:
-        tokenizer.apply_chat_template([{"role": "system", "content": "!"}, *asked], tokenize=False)
+        return str(tokenizer.apply_chat_template(messages, tokenize=False))
     except TemplateError:
-        return True
-    return False
+        return ""
 
 
 def from_pretrained(auto_class: str, recipe: Recipe, **options: Any) -> Any:
@@ -255,7 +259,9 @@ def train_template(tokenizer: PreTrainedTokenizerBase) -> None:
 
     unwrapped = copy.copy(tokenizer)
     # TRL recognises only complete templates.
-    own = served.own_template(tokenizer.chat_template).removeprefix(served.SYSTEM_BEFORE_USER)
+    own = served.own_template(tokenizer.chat_template)
+    for repair in (served.REASONING_IN_FIELD, served.SYSTEM_BEFORE_USER):
+        own = own.removeprefix(repair)
     unwrapped.chat_template = own
     trained = get_training_chat_template(unwrapped) or own
     tokenizer.chat_template = tokenizer.chat_template.replace(own, trained, 1)
@@ -332,41 +338,58 @@ def check_target(
     generation prompt. With ``taught=False`` both are accepted. With ``masked``, the loss leaves out
     the prompt, so the prompt's tokens must not change when the target follows.
     """
-    messages = row["prompt"] + row["completion"]
     where = f"chat_template: that of {model}"
-    render = partial(tokenizer.apply_chat_template, tokenize=False)
-    encode = partial(tokenizer.apply_chat_template, return_dict=True)
     try:
-        texts = [
-            render(row["prompt"], add_generation_prompt=True),
-            render(messages),
-            messages[-1]["content"],
-        ]
-        prompt = encode(row["prompt"], add_generation_prompt=True)["input_ids"]
-        full_ids = encode(messages)["input_ids"]
+        problem = _target_problem(tokenizer, row, masked=masked, taught=taught)
     except TemplateError as error:
         if not taught:
             return
         raise RecipeError(f"{where} cannot write a training row: {first_line(error)}") from error
+    if problem:
+        fix = _mending_key(tokenizer, row) or "another chat_template"
+        raise RecipeError(f"{where} {problem}. Fix: {fix}")
+
+
+def _target_problem(
+    tokenizer: PreTrainedTokenizerBase, row: dict[str, Any], *, masked: bool, taught: bool
+) -> str:
+    """Return what a chat template does wrong with a training row, or "" if it writes it whole."""
+    messages = row["prompt"] + row["completion"]
+    render = partial(tokenizer.apply_chat_template, tokenize=False)
+    encode = partial(tokenizer.apply_chat_template, return_dict=True)
+    opened = render(row["prompt"], add_generation_prompt=True)
+    texts = [opened, render(messages), messages[-1]["content"]]
+    prompt = encode(row["prompt"], add_generation_prompt=True)["input_ids"]
+    full_ids = encode(messages)["input_ids"]
     # Ignore white space: templates differ in the line breaks around the reasoning.
     prompt_text, text, target = ("".join(str(part).split()) for part in texts)
     if not taught and not text.startswith(prompt_text):
-        return
+        return ""
     if taught and target not in text:
-        raise RecipeError(
-            f"{where} cuts the reasoning out of the assistant's turn, so training would not see "
-            f"it. Fix: another chat_template"
-        )
-    if masked and prompt != full_ids[: len(prompt)]:
-        same = 0
-        while same < len(full_ids) and prompt[same] == full_ids[same]:
-            same += 1
-        raise RecipeError(
-            f"{where} ends a prompt in {tokenizer.decode(prompt[same:])!r}, but writes other "
-            "tokens there when an answer follows, so training would use other prompts. "
-            "Fix: start prefill as the template starts the turn, end prefill in a line break, "
-            "or use another chat_template"
-        )
+        return "cuts a part of the target, so training would not see it"
+    if not masked or prompt == full_ids[: len(prompt)]:
+        return ""
+    same = 0
+    while same < len(full_ids) and prompt[same] == full_ids[same]:
+        same += 1
+    return (
+        f"ends a prompt in {tokenizer.decode(prompt[same:])!r}, but writes other tokens there when "
+        "an answer follows, so training would use other prompts. A prefill must start as the "
+        "template starts the turn, and end in a line break"
+    )
+
+
+def _mending_key(tokenizer: PreTrainedTokenizerBase, row: dict[str, Any]) -> str:
+    """Return the key with which a chat template writes a training row whole, or ""."""
+    if "enable_thinking" in tokenizer.chat_template:
+        thinks = "</think>" in row["completion"][-1]["content"]
+        return f"chat_template_kwargs: {{enable_thinking: {str(thinks).lower()}}}"
+    patched = copy.copy(tokenizer)
+    with contextlib.suppress(TemplateError, ValueError):  # TRL knows no better template
+        train_template(patched)
+        if not _target_problem(patched, row, masked=True, taught=True):
+            return "assistant_only_loss: true, which trains with TRL's variant of this template"
+    return ""
 
 
 def turn_end(model: str, tokenizer: PreTrainedTokenizerBase, eos_token: str | None = None) -> str:

@@ -76,6 +76,7 @@ def system_message(text: str) -> str:
 """  # noqa: E501 (Jinja, as it is saved)
 
 
+# Repairs of templates, which stay in a saved checkpoint.
 # Gemma's first templates, among others, raise an error for a system message. Google's advice is to
 # write it at the start of the user's.
 SYSTEM_BEFORE_USER = (
@@ -83,6 +84,18 @@ SYSTEM_BEFORE_USER = (
     "{%- set r1_text = messages[0]['content'] + '\\n\\n' + messages[1]['content'] %}"
     "{%- set messages = [{'role': messages[1]['role'], 'content': r1_text}] + messages[2:] %}"
     "{%- endif %}"
+)
+
+# Qwen3.8's template reads the reasoning of a message from a field alone, and writes an empty block
+# before one that stands in the text.
+REASONING_IN_FIELD = (
+    "{%- set r1 = namespace(messages=[]) %}{%- for message in messages %}"
+    "{%- if message['role'] == 'assistant' and '</think>' in (message['content'] or '') %}"
+    "{%- set r1_parts = message['content'].split('</think>') %}"
+    "{%- set message = dict(message, content=r1_parts[1:]|join('</think>')|trim, "
+    "reasoning_content=r1_parts[0].split('<think>')[-1]|trim) %}{%- endif %}"
+    "{%- set r1.messages = r1.messages + [message] %}{%- endfor %}"
+    "{%- set messages = r1.messages %}"
 )
 
 
