@@ -189,7 +189,8 @@ def _rendered(
     how: Rendering, part: Part, given: Any, report: LoadReport, where: str = "", seed: int = 0
 ) -> Dataset:
     """Return the trainer's columns of one dataset's rows, and count the rows that are dropped."""
-    from datasets.fingerprint import Hasher  # heavy
+    from datasets import Image  # heavy
+    from datasets.fingerprint import Hasher
 
     rows = _source(part, how.args, seed) if given is None else given
     columns = rows.column_names
@@ -226,6 +227,9 @@ def _rendered(
         new_fingerprint=Hasher.hash((rows._fingerprint, str(part), str(how))),
         desc=f"mapping {part.id}",
     )
+    if "image" in dataset.column_names:
+        # datasets keeps the type that a column of this name had: a file's bytes and path.
+        dataset = dataset.cast_column("image", Image())
     # What a trainer caches belongs to these rows, whatever the code of a mapper was and is.
     dataset._fingerprint = digest.hexdigest()
     report.read += len(rows)

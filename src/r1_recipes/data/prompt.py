@@ -224,16 +224,16 @@ def _conversation(mapped: MappedRow, how: Rendering) -> dict[str, Any]:
         raise SkipRow("a whole conversation, which only sft can use")
     turns: list[Message] = mapped["turns"]
     end = max((n for n, turn in enumerate(turns) if turn["role"] == "assistant"), default=0)
-    if end < len(turns) - 1:
-        say_once("messages after the last one of the assistant are left out")
-    turns = turns[: end + 1]
     if any("tool_calls" in turn for turn in turns):
         _check_calls(how)
     if "well_formed" in mapped:
+        if end < len(turns) - 1:
+            say_once("messages after the last one of the assistant are left out")
+        turns = turns[: end + 1]
         turns = build_prompt("", how.fmt, earlier=turns)[:-1]
         if "tool_calls" not in turns[-1]:
             _checked(turns[-1]["content"], mapped["well_formed"], how.fmt)
-    start = len(turns) - 1
+    start = len(turns) - 1 if "well_formed" in mapped else end
     while start > 1 and (turns[start - 1]["role"] == "tool" or "tool_calls" in turns[start - 1]):
         start -= 1
     if start < 1:
