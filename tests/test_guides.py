@@ -1,6 +1,6 @@
 """Every command of README and of the guides, in the order in which they stand, with a tiny model."""
 
-import importlib.util
+import importlib
 import re
 import shlex
 import subprocess
@@ -21,7 +21,7 @@ PAGES = [
 ]
 # Installations, servers, and other projects' programs.
 ELSEWHERE = ("make ", "source ", "git ", "vllm ", "nvidia-smi ", ".venv/", "lighteval ", "pip ")
-ELSEWHERE += ("transformers ", "curl ", "hf ")
+ELSEWHERE += ("transformers ", "curl ", "hf ", "apt-get ", "python benchmarks/")
 pytestmark = pytest.mark.slow
 
 
@@ -69,10 +69,8 @@ def test_every_command_runs(page, tmp_path, monkeypatch, tiny_model):
 
 
 def call(name, *words):
-    module = __main__.commands()[name][0]
-    if importlib.util.find_spec(module).submodule_search_locations:
-        module += ".__main__"
+    module, _, function = __main__.COMMANDS[name][0].partition(":")
     try:
-        importlib.import_module(module).main(words)
+        getattr(importlib.import_module(f"r1_recipes.{module}"), function)(words)
     except SystemExit as end:
         assert not end.code, (name, words)

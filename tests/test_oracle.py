@@ -19,7 +19,12 @@ from r1_recipes.data.sources import load_rows
 from r1_recipes.extras.tools import calculator
 from tests.conftest import RECIPES, REPOSITORY
 
-SIGNS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
+SIGNS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
 
 
 def value(expression: str) -> Fraction:
@@ -49,7 +54,10 @@ def drawn(name: str) -> list[tuple[str, str, list, list]]:
             source = str(part.get("id") or part.get("dataset_name"))
             if source.partition(":")[0] == name:
                 config = part.get("task_config") or settings["task_config"]
-                splits = [list(load_rows(source, split, task_config=config)) for split in ("train", "test")]
+                splits = [
+                    list(load_rows(source, split, task_config=config))
+                    for split in ("train", "test")
+                ]
                 parts.append((path, part.get("mapper_config") or {}, *splits))
     assert parts, f"no recipe draws {name}"
     return parts
@@ -67,7 +75,9 @@ def test_sums_have_the_answer_that_python_gives():
             assert asked and asked[1] == row["expression"], (path, row)
             assert value(asked[1]) == int(row["answer"]), (path, row)
         questions = [row["question"] for row in train + test]
-        assert len(set(questions)) == len(questions), f"{path}: a sum is in both splits, or twice in one"
+        assert len(set(questions)) == len(questions), (
+            f"{path}: a sum is in both splits, or twice in one"
+        )
 
 
 def test_the_steps_of_a_sum_are_each_right_and_lead_to_its_answer():
@@ -80,7 +90,9 @@ def test_the_steps_of_a_sum_are_each_right_and_lead_to_its_answer():
                 # Put the result where the operation stood: the sum has the same value, because the right operation came first.
                 assert rest.count(done) >= 1, (path, row)
                 rest = re.sub(rf"(?<![\d-]){re.escape(done)}(?!\d)", result, rest, count=1)
-                assert value(rest.replace("+ -", "- ").replace("- -", "+ ")) == int(row["answer"]), (path, row, rest)
+                assert value(rest.replace("+ -", "- ").replace("- -", "+ ")) == int(
+                    row["answer"]
+                ), (path, row, rest)
             assert rest == row["answer"], (path, row)
 
 
@@ -98,7 +110,9 @@ def test_what_a_cold_start_learns_is_right_or_says_about():
         # The habit must not follow the operators, or GRPO has nothing to choose between.
         by_signs = collections.defaultdict(list)
         for row, example in zip(train, mapped, strict=True):
-            by_signs[re.sub(r"[^-+*]", "", row["expression"])].append("about" not in example["reasoning"])
+            by_signs[re.sub(r"[^-+*]", "", row["expression"])].append(
+                "about" not in example["reasoning"]
+            )
         for signs, worked in by_signs.items():
             share = sum(worked) / len(worked)
             assert abs(share - config.get("worked_share", 1.0)) < 0.15, (path, signs, share)
@@ -147,7 +161,12 @@ def test_the_calculator_gives_what_python_gives():
     for _ in range(2000):
         numbers = [str(rng.randint(0, 999)) for _ in range(rng.randint(2, 5))]
         signs = [rng.choice("+-*/") for _ in numbers[1:]]
-        expression = " ".join(map("".join, itertools.zip_longest(numbers, [f" {sign}" for sign in signs], fillvalue="")))
+        expression = " ".join(
+            map(
+                "".join,
+                itertools.zip_longest(numbers, [f" {sign}" for sign in signs], fillvalue=""),
+            )
+        )
         try:
             right = value(expression)
         except ZeroDivisionError:
@@ -199,7 +218,9 @@ def test_the_reference_answers_of_example_rows_are_right(name):
     for row in example_rows(name):
         mapped = mapper(row)
         question, gold = mapped.get("question"), mapped.get("solution")
-        if question is None or not gold or name in ("countdown", "verifiable_code"):  # tested above and below
+        if (
+            question is None or not gold or name in ("countdown", "verifiable_code")
+        ):  # tested above and below
             continue
         question = re.sub(r"<\|im_\w+\|>(user|assistant)?\n?", "", question).split("\n")[0].strip()
         if question in FACTS and name != "multiple_choice":
@@ -212,8 +233,13 @@ def test_the_reference_answers_of_example_rows_are_right(name):
             assert option == FACTS.get(question) or int(option) == WORKED[question], (name, row)
         elif name == "image_question":
             assert row["image"]["bytes"].startswith(b"P5 %d " % int(gold)), (name, row)
-        elif added := re.fullmatch(r"What do you get if you add (\d+) to the number (\d+)\?", question):
-            assert sum(map(int, added.groups())) == int(gold) and gold in row["response"], (name, row)
+        elif added := re.fullmatch(
+            r"What do you get if you add (\d+) to the number (\d+)\?", question
+        ):
+            assert sum(map(int, added.groups())) == int(gold) and gold in row["response"], (
+                name,
+                row,
+            )
         else:
             number = Fraction(re.sub(r"\\frac\{(\d+)\}\{(\d+)\}", r"\1/\2", gold).replace(",", ""))
             assert number == WORKED[question], (name, row)
@@ -232,13 +258,21 @@ def test_the_test_cases_of_the_example_programs_are_what_they_print(tmp_path):
     for row in example_rows("verifiable_code"):
         program = re.search(r"```python\n(.*?)\n```", row["gold_standard_solution"], re.S)[1]
         for case in row["verification_info"]["test_cases"]:
-            printed = subprocess.run([sys.executable, "-c", program], input=case["input"], capture_output=True, text=True, check=True)
+            printed = subprocess.run(
+                [sys.executable, "-c", program],
+                input=case["input"],
+                capture_output=True,
+                text=True,
+                check=True,
+            )
             assert printed.stdout == case["output"]
 
 
 def test_general_questions_are_asked_once_and_have_nothing_to_work_out():
     """Their forty answers were read by a person; what a person cannot check at a glance has no place in them."""
-    lines = (REPOSITORY / "recipes/cpu/r1_mini/general.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (
+        (REPOSITORY / "recipes/cpu/r1_mini/general.jsonl").read_text(encoding="utf-8").splitlines()
+    )
     rows = [json.loads(line)["messages"] for line in lines]
     assert [[message["role"] for message in row] for row in rows] == [["user", "assistant"]] * 40
     assert len({row[0]["content"] for row in rows}) == 40

@@ -97,6 +97,9 @@ def written_out(value: Any, folder: Path) -> str | dict[str, Any]:
     fmt = get_response_format(value, folder=folder)
     if isinstance(value, str) and value in FORMATS:
         return value
-    keys = {field.name: getattr(fmt, field.name) for field in fields(fmt)}
-    keys = {key: list(item) if isinstance(item, tuple) else item for key, item in keys.items()}
-    return {key: item for key, item in keys.items() if item or key == "system_prompt"}
+    keys = {}
+    for field in fields(fmt):
+        item = getattr(fmt, field.name)
+        if item != field.default:
+            keys[field.name] = list(item) if isinstance(item, tuple) else item
+    return keys

@@ -47,15 +47,10 @@ def test_smoke_overrides_leave_what_the_user_typed(tmp_path: Path) -> None:
 
 def test_a_mapper_without_examples_says_what_smoke_needs(tmp_path, monkeypatch, capsys):
     (tmp_path / "bare_mapper.py").write_text(
-        "from r1_recipes.data import Mapper\n\n\nclass Bare(Mapper):\n    columns = ('q', "
-        "'a')\n\n    def __call__(self, row):\n"
-        "        return {'question': row['q'], 'solution': row['a']}\n"
+        "def bare(row):\n    return {'question': row['q'], 'solution': row['a']}\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(SystemExit) as ended:
-        grpo.main([GRPO, "--smoke", "--mapper", "bare_mapper:Bare"])
+        grpo.main([GRPO, "--smoke", "--mapper", "bare_mapper:bare"])
     assert ended.value.code == 2
-    assert (
-        "smoke: mapper 'bare_mapper:Bare' has no example rows. Fix: examples = ({"
-        in capsys.readouterr().err
-    )
+    assert "smoke: mapper 'bare_mapper:bare' has no example rows. Fix: " in capsys.readouterr().err

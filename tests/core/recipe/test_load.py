@@ -418,7 +418,10 @@ def test_an_open_r1_recipe_parses_as_it_is(method, monkeypatch):
     written = read_yaml(path)
     older = [key for key in written if key in TABLE["renamed"] or key in TABLE["obsolete"]]
     recipe = load_recipe([str(path)], method)
-    assert re.findall(r"\.yaml: (\w+)(?: is ignored|: \S+ is read as)", "\n".join(recipe.warnings)) == older
+    assert (
+        re.findall(r"\.yaml: (\w+)(?: is ignored|: \S+ is read as)", "\n".join(recipe.warnings))
+        == older
+    )
     assert len(older) >= 4 and set(recipe.settings) >= {
         TABLE["renamed"].get(key, key) for key in written if key not in TABLE["obsolete"]
     }

@@ -34,24 +34,69 @@ CASES = [
     ("sft", {"max_steps": [1, 2]}, {"max_steps": 1}, "max_steps"),
     ("sft", {"packing": "perhaps"}, {"packing": True}, "packing"),
     ("sft", {"packing": None}, {"packing": False}, "packing"),
-    ("distill", {"teacher_model_name_or_path": LEFT_OUT}, {"teacher_model_name_or_path": "t"}, "teacher_model_name_or_path"),
-    ("grpo", {**SERVER, "use_peft": True, "load_in_8bit": True}, {"load_in_8bit": False}, "load_in_8bit"),
+    (
+        "distill",
+        {"teacher_model_name_or_path": LEFT_OUT},
+        {"teacher_model_name_or_path": "t"},
+        "teacher_model_name_or_path",
+    ),
+    (
+        "grpo",
+        {**SERVER, "use_peft": True, "load_in_8bit": True},
+        {"load_in_8bit": False},
+        "load_in_8bit",
+    ),
     ("grpo", {"loss_type": "gspo"}, {"loss_type": "dapo"}, "loss_type"),
     ("grpo", {"scale_rewards": "std"}, {"scale_rewards": False}, "scale_rewards"),
     ("grpo", {"vllm_mode": "servr"}, {"vllm_mode": "server"}, "vllm_mode"),
-    ("grpo", {"reward_funcs": []}, {"environment": "tests.support.callers:Game"}, "reward_funcs: missing"),
+    (
+        "grpo",
+        {"reward_funcs": []},
+        {"environment": "tests.support.callers:Game"},
+        "reward_funcs: missing",
+    ),
     ("grpo", {"reward_weights": [1.0]}, {"reward_funcs": ["accuracy"]}, "reward_weights"),
-    ("grpo", {"reward_models": {"kind": {"model": "m"}}}, {"reward_funcs": ["kind"]}, "reward_models: 'kind'"),
-    ("grpo", {ROUNDS: {"max_rounds": 1}}, {ROUNDS: {"max_rounds": 2}}, "dynamic_sampling: max_rounds"),
+    (
+        "grpo",
+        {"reward_models": {"kind": {"model": "m"}}},
+        {"reward_funcs": ["kind"]},
+        "reward_models: 'kind'",
+    ),
+    (
+        "grpo",
+        {ROUNDS: {"max_rounds": 1}},
+        {ROUNDS: {"max_rounds": 2}},
+        "dynamic_sampling: max_rounds",
+    ),
     ("grpo", {ROUNDS: {"rounds": 3}}, {ROUNDS: {"max_rounds": 3}}, "dynamic_sampling"),
-    ("grpo", {ROUNDS: {"max_rounds": 3, "reward": "cosine"}}, {ROUNDS: {"max_rounds": 3, "reward": "format"}}, "dynamic_sampling: reward"),
-    ("grpo", {"per_device_train_batch_size": 3}, {"per_device_train_batch_size": 8}, "per_device_train_batch_size 3"),
+    (
+        "grpo",
+        {ROUNDS: {"max_rounds": 3, "reward": "cosine"}},
+        {ROUNDS: {"max_rounds": 3, "reward": "format"}},
+        "dynamic_sampling: reward",
+    ),
+    (
+        "grpo",
+        {"per_device_train_batch_size": 3},
+        {"per_device_train_batch_size": 8},
+        "per_device_train_batch_size 3",
+    ),
     ("grpo", {"task_column": "kind"}, {"task_rewards": {"a": ["accuracy"]}}, "task_column"),
-    ("evaluate", {"task_rewards": {"a": ["format"]}}, {"task_rewards": {"a": ["accuracy"]}}, "task_rewards"),
+    (
+        "evaluate",
+        {"task_rewards": {"a": ["format"]}},
+        {"task_rewards": {"a": ["accuracy"]}},
+        "task_rewards",
+    ),
     ("evaluate", {"num_samples": LEFT_OUT}, {"num_samples": 0}, "num_samples"),
     ("evaluate", {"number_locale": "fr"}, {"number_locale": "de"}, "number_locale"),
     ("evaluate", {"backend": "vlm"}, {"backend": "vllm"}, "backend"),
-    ("generate", {"tools": ["calculator"], "keep": {"filters": {"truncated": True}}}, {"tools": []}, "keep"),
+    (
+        "generate",
+        {"tools": ["calculator"], "keep": {"filters": {"truncated": True}}},
+        {"tools": []},
+        "keep",
+    ),
     ("generate", {"keep": {"corect": True}}, {"keep": LEFT_OUT}, "corect"),
     ("generate", {"keep": {"correct": True}}, {"reward_funcs": ["accuracy"]}, "keep: correct"),
 ]
@@ -59,13 +104,17 @@ CASES = [
 
 def load(folder: Path, method: str, keys: dict[str, Any]) -> Any:
     path = folder / "mine.yaml"
-    settings = {key: value for key, value in (BASES[method] | keys).items() if value is not LEFT_OUT}
+    settings = {
+        key: value for key, value in (BASES[method] | keys).items() if value is not LEFT_OUT
+    }
     path.write_text(yaml.safe_dump(settings), encoding="utf-8")
     return load_recipe([str(path)], method, world_size=1)
 
 
 @pytest.mark.parametrize(("method", "broken", "mended", "key"), CASES)
-def test_a_mistake_is_refused_by_key_and_what_is_near_it_is_not(tmp_path: Path, method: str, broken: dict, mended: dict, key: str) -> None:
+def test_a_mistake_is_refused_by_key_and_what_is_near_it_is_not(
+    tmp_path: Path, method: str, broken: dict, mended: dict, key: str
+) -> None:
     load(tmp_path, method, broken | mended)
     with pytest.raises(RecipeError) as refusal:
         load(tmp_path, method, broken)
@@ -74,21 +123,34 @@ def test_a_mistake_is_refused_by_key_and_what_is_near_it_is_not(tmp_path: Path, 
 
 def test_the_best_checkpoint_of_grpo_is_the_one_with_the_highest_reward(tmp_path: Path) -> None:
     """Its loss is near 0 for any policy."""
-    keys = {"eval_strategy": "steps", "eval_steps": 1, "save_steps": 1, "load_best_model_at_end": True}
+    keys = {
+        "eval_strategy": "steps",
+        "eval_steps": 1,
+        "save_steps": 1,
+        "load_best_model_at_end": True,
+    }
     training = load(tmp_path, "grpo", keys).training
     assert (training.metric_for_best_model, training.greater_is_better) == ("eval_reward", True)
-    chosen = load(tmp_path, "grpo", keys | {"metric_for_best_model": "eval_rewards/accuracy/mean"}).training
+    chosen = load(
+        tmp_path, "grpo", keys | {"metric_for_best_model": "eval_rewards/accuracy/mean"}
+    ).training
     assert chosen.metric_for_best_model == "eval_rewards/accuracy/mean"
 
 
 def test_a_prompt_that_does_not_name_the_answer_s_tags_is_warned_of(tmp_path: Path) -> None:
-    assert any("<answer>" in warning for warning in load(tmp_path, "grpo", {"system_prompt": "Answer in a box."}).warnings)
+    assert any(
+        "<answer>" in warning
+        for warning in load(tmp_path, "grpo", {"system_prompt": "Answer in a box."}).warnings
+    )
     assert not load(tmp_path, "grpo", {"system_prompt": "Answer in <answer> tags."}).warnings
 
 
 def test_a_value_takes_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("R1_TEST_ROOT", "/data")
-    assert load(tmp_path, "sft", {"output_dir": "${R1_TEST_ROOT}/run"}).training.output_dir == "/data/run"
+    assert (
+        load(tmp_path, "sft", {"output_dir": "${R1_TEST_ROOT}/run"}).training.output_dir
+        == "/data/run"
+    )
     monkeypatch.delenv("R1_TEST_ROOT")
     with pytest.raises(RecipeError, match="R1_TEST_ROOT"):
         load(tmp_path, "sft", {"output_dir": "${R1_TEST_ROOT}/run"})
@@ -97,5 +159,11 @@ def test_a_value_takes_the_environment(tmp_path: Path, monkeypatch: pytest.Monke
 def test_the_engine_holds_a_prompt_and_its_completion(tmp_path: Path) -> None:
     keys = {**SERVER, "max_prompt_tokens": 100, "max_completion_length": 512}
     assert load(tmp_path, "grpo", keys).training.vllm_max_model_length == 612
-    assert load(tmp_path, "grpo", keys | {"tools": ["calculator"]}).training.vllm_max_model_length == 1124  # the last turn is cut after it was generated
-    assert load(tmp_path, "grpo", keys | {"max_prompt_tokens": None}).training.vllm_max_model_length is None
+    assert (
+        load(tmp_path, "grpo", keys | {"tools": ["calculator"]}).training.vllm_max_model_length
+        == 1124
+    )  # the last turn is cut after it was generated
+    assert (
+        load(tmp_path, "grpo", keys | {"max_prompt_tokens": None}).training.vllm_max_model_length
+        is None
+    )

@@ -114,9 +114,7 @@ def one_process(folder: Path, tiny_model: Path, sums: Path) -> Path:
 
 
 # The optimizer in host memory is compiled first, which takes minutes.
-OFFLOADED = [
-    pytest.param(config, marks=pytest.mark.nightly) for config in ("zero3_offload",)
-]
+OFFLOADED = [pytest.param(config, marks=pytest.mark.nightly) for config in ("zero3_offload",)]
 
 
 @pytest.mark.parametrize("config", ["zero2", "zero3", *OFFLOADED])

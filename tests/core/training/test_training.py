@@ -165,19 +165,11 @@ def test_what_a_run_leaves_behind(write_recipe: Callable[..., str], tmp_path: Pa
         and "None" not in card
         and "huggingface.co/datasets/" not in card
     )
-    assert (
-        "The prompt ends with the start of the answer, `'<think>\\n'`" in card
-        and "max_new_tokens=8," in card
-    )
     # An invented question of the mapper's, none of the rows.
     assert (
         "How many pens does she have?" in card and "2+2?" not in card and "time machine" not in card
     )
     assert "version of a local checkpoint." in card and "base_model:" not in card
-    assert (
-        "gets the worked examples of training (1)" in card
-        and "gets the system message of training" not in card
-    )
     assert {path.name for path in run.glob("checkpoint-*")} == {
         "checkpoint-2",
         "checkpoint-4",
@@ -189,7 +181,7 @@ def test_what_a_run_leaves_behind(write_recipe: Callable[..., str], tmp_path: Pa
         text = tokenizer.apply_chat_template(
             [{"role": "user", "content": "1+1?"}], tokenize=False, add_generation_prompt=True
         )
-        assert text.endswith("<|im_start|>assistant\n" + prefill) and "One and one." in text
+        assert text.endswith("<|im_start|>assistant\n" + prefill)
     model = AutoModelForCausalLM.from_pretrained(run)
     assert model.config.use_cache is True
     generated = model.generate(
@@ -300,7 +292,7 @@ def test_the_resolved_recipe_loads_to_the_same_arguments(
     (tmp_path / "run").mkdir()
     run_dir.claim(run_dir.Run(first, tmp_path / "run", []))
     again = load_recipe([str(tmp_path / "run" / "recipe.yaml")], method)
-    assert not again.warnings
+    assert again.warnings == first.warnings
     assert again.script == first.script
     assert again.model == first.model
     assert again.reward_params == first.reward_params

@@ -12,9 +12,7 @@ from r1_recipes.extras.preflight.findings import Report
 from r1_recipes.extras.preflight.memory import Shape, training_state
 from tests.extras.preflight.test_preflight import check, found, recipe  # noqa: F401  a fixture
 
-SHAPE = Shape(
-    parameters=1000, trainable=1000, weight_bytes=4000, trained_bytes=4000, window=4096
-)
+SHAPE = Shape(parameters=1000, trainable=1000, weight_bytes=4000, trained_bytes=4000, window=4096)
 
 
 def settings(**changes: Any) -> SimpleNamespace:

@@ -182,30 +182,12 @@ def test_every_format_earns_full_marks_under_every_rule_reward(recipe, name):
 # The nine mistakes
 
 
-def test_a_prompt_that_asks_for_other_tags_than_the_reward_reads(recipe, tmp_path):
-    asks = "Think in <reasoning>…</reasoning>, then answer in <answer>…</answer>."
-    assert (
-        "Fix: response_format: reasoning_answer"
-        in found(check(recipe(system_prompt=asks)), "error")["recipe.unusable"]
+def test_a_prompt_that_asks_for_other_tags_than_the_reward_reads(recipe):
+    asks = "Put the answer between <result> and </result>."
+    report = check(recipe(system_prompt=asks))
+    assert any(
+        "<answer>" in finding.message for finding in report.findings if finding.level != "ok"
     )
-    rows = rows_file(tmp_path, *[(f"{asks} 2+2?", "4")] * 2)
-    errors = found(
-        check(recipe(dataset_name=rows, mapper="prompt_solution", system_prompt="")), "error"
-    )
-    assert list(errors) == ["contract.prompt"]
-    assert "asks for <reasoning>, but response_format 'think_answer'" in errors["contract.prompt"]
-    assert (
-        "needs <think>" in errors["contract.prompt"]
-        and "Fix: response_format: reasoning_answer" in errors["contract.prompt"]
-    )
-    assert (
-        found(check(recipe(system_prompt=asks, response_format="reasoning_answer")), "error") == {}
-    )
-    # A tag of no format counts where the instruction opens and closes it, not where a
-    # question holds HTML.
-    asks = "Use <scratchpad>…</scratchpad>."
-    assert "<scratchpad>" in found(check(recipe(system_prompt=asks)), "error")["contract.prompt"]
-    assert "contract.prompt" in found(check(recipe(system_prompt="")), "warning")
 
 
 def test_a_length_limit_that_cuts_four_of_five(recipe, canned):
@@ -302,49 +284,20 @@ def test_groups_that_all_score_everything(recipe, silent_model):
 
 
 @pytest.mark.parametrize(
-    "changes, processes, message",
+    "changes, processes",
     [
-        (
-            {"num_generations": 3},
-            1,
-            "gradient_accumulation_steps: the batch must be a multiple of 4 "
-            "(per_device_train_batch_size 4 x 1 processes) and of "
-            "num_generations 3, got 4. Fix: gradient_accumulation_steps: 3, or num_generations: 2",
-        ),
-        ({"num_generations": 8}, 1, "Fix: gradient_accumulation_steps: 2, or num_generations: 4"),
-        ({"num_generations": 8}, 3, "multiple of 12 (per_device_train_batch_size 4 x 3 processes)"),
-        (
-            {"num_generations": 8, "steps_per_generation": 3},
-            1,
-            "got 12. Fix: steps_per_generation: 4, or num_generations: 6",
-        ),
-        # 12 is 3 batches of 4, and one group and a half of 8; the next that is both is 16
-        (
-            {"num_generations": 8, "generation_batch_size": 12},
-            1,
-            "Fix: generation_batch_size: 16, or num_generations: 6",
-        ),
-        (
-            {"num_generations": 2, "generation_batch_size": 6},
-            1,
-            "got 6. Fix: generation_batch_size: 8",
-        ),
-        (
-            {"num_generations": 2, "generation_batch_size": 8},
-            3,
-            "got 8. Fix: generation_batch_size: 12",
-        ),
-        (
-            {"num_generations": 2, "per_device_train_batch_size": 1},
-            1,
-            "got 1. Fix: gradient_accumulation_steps: 2",
-        ),
+        ({"num_generations": 3}, 1),
+        ({"num_generations": 8}, 3),
+        ({"num_generations": 8, "generation_batch_size": 12}, 1),
+        ({"num_generations": 2, "per_device_train_batch_size": 1}, 1),
     ],
 )
-def test_a_batch_that_groups_do_not_fill(recipe, changes, processes, message):
+def test_a_batch_that_groups_do_not_fill(recipe, changes, processes):
+    """TRL's own message: it names both numbers."""
     report = check(recipe(**changes), num_processes=processes)
     errors = found(report, "error")
-    assert list(errors) == ["fit.batch"] and message in errors["fit.batch"]
+    assert list(errors) == ["recipe.unusable"]
+    assert "divisible by num_generations" in errors["recipe.unusable"]
 
 
 # The contract

@@ -16,10 +16,11 @@ import yaml
 from r1_recipes.common import console
 from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.common.files import SHIPPED
-from r1_recipes.data import get_mapper
+from r1_recipes.data import SkipRow, get_mapper
+from r1_recipes.data.load import Row as ReadRow
 from r1_recipes.data.sources import load_rows
 from r1_recipes.extras.preflight.findings import join_names, sampled
-from r1_recipes.rewards.call import conflicting_solutions, right_answer
+from r1_recipes.rewards.call import right_answer
 from r1_recipes.verification.gold import read_gold
 from r1_recipes.verification.lexicon import chosen
 from r1_recipes.verification.moments import is_date
@@ -98,11 +99,13 @@ def write(options: argparse.Namespace) -> str:
     rows = load_rows(options.data, "train")
     try:
         columns, why = choose_columns(rows.column_names, options)
-        mapped, skipped = map_rows(columns, rows)
+        mapped, skipped, unread = map_rows(columns, rows)
         if not mapped:
             raise ValueError(f"all rows would be dropped: {skipped}")
         fields = [*mapped.values()]
         reward, answers = choose_reward(fields)
+        if not any(row.get("reasoning") for row in fields):  # a column that is empty
+            columns.pop("reasoning_column", None)
         method, settings, reason = choose_method(options, columns, reward, fields)
         splits, count, held_out = choose_splits(options.data, [*mapped], len(rows))
     except ValueError as error:
@@ -122,10 +125,9 @@ def write(options: argparse.Namespace) -> str:
     save(files)
     lines = {
         "rows": f"{count} for training; {held_out}",
-        "columns": f"{why}; the file has {quoted(rows.column_names)}",
+        "columns": f"{why}; left out: {quoted(unread) or 'none'}",
         "left out": skipped,
         "answers": answers,
-        "doubt": find_problems(columns, fields, count),
         "method": f"{method}: {reason}",
         "wrote": ", ".join(map(str, files)),
     }
@@ -189,17 +191,22 @@ def save(files: dict[Path, str]) -> None:
         raise RecipeError(f"--output: {folder}: {problem}. Fix: another folder") from error
 
 
-def map_rows(columns: Settings, rows: Any) -> tuple[dict[int, Row], str]:
-    """Return the mapped rows by index, and the most frequent reason for dropped rows."""
+def map_rows(columns: Settings, rows: Any) -> tuple[dict[int, Row], str, list[str]]:
+    """Return the mapped rows by index, the reasons for dropped rows, and the columns left out."""
     named = {key: value for key, value in columns.items() if key.endswith("_column")}
     mapper = get_mapper(columns["mapper"], rows.column_names, **named)
     mapped, reasons = {}, Counter[str]()
+    read = set(re.findall(r"{(.*?)}", columns.get("prompt_template", "")))
     for index, row in enumerate(rows):
         try:
-            mapped[index] = dict(mapper(row))
-        except Exception as reason:  # The rows may be anything.
+            made = mapper(ReadRow(row, read))
+            if "solution_column" in columns and not made["solution"]:
+                raise SkipRow(f"column {columns['solution_column']!r} is empty")
+            mapped[index] = made
+        except SkipRow as reason:
             reasons[str(reason)] += 1
-    return mapped, "".join(f"{count} rows: {reason}" for reason, count in reasons.most_common(1))
+    skipped = "; ".join(f"{count} rows: {reason}" for reason, count in reasons.most_common())
+    return mapped, skipped, [name for name in rows.column_names if name not in read]
 
 
 def folded(column: str) -> str:
@@ -215,18 +222,23 @@ def quoted(columns: Iterable[str]) -> str:
 def choose_columns(names: list[str], options: argparse.Namespace) -> Reasoned:
     """Return the settings that name the columns, and the reason for them."""
     check_columns(names, options)
-    question: Any = options.question or named_column("question", names)
+    flagged = options.question or options.answer
+    if not flagged and {"instruction", "query"} & {*names} and {"output", "response"} & {*names}:
+        return {"mapper": "alpaca", "keep_columns": []}, "Alpaca's, or the same by other names"
+    chats = [name for name in ("messages", "conversations") if name in names]
+    question: Any = options.question or named_column("question", names) or (chats or [None])[0]
     others = [name for name in names if name != question]
     answer: Any = options.answer or named_column("answer", others)
+    if chats and not flagged and (not answer or question not in chats):
+        return {"mapper": "auto"}, f"conversations in {chats[0]!r}"
     missing = {"--question COLUMN": question, "--answer COLUMN": answer}
     flags = " ".join(flag for flag, column in missing.items() if not column)
-    if flags and "messages" in names:
-        return {"mapper": "auto"}, "conversations in 'messages'"
     if not (options.question and options.answer):
         check_header(names if flags else [question, answer])
     if flags:
         problem = "the names do not show the question and the answer"
-        raise ValueError(f"columns: {problem}, got {quoted(names)}. Fix: {flags}")
+        other = "; for prompts without answers: a recipe with a reward of your own" * bool(question)
+        raise ValueError(f"columns: {problem}, got {quoted(names)}. Fix: {flags}{other}")
     columns: Settings = {
         "mapper": "prompt_solution",
         "prompt_column": question,
@@ -306,19 +318,6 @@ def answer_kind(solution: str, locale: str) -> str:
     if parsed.words:
         return "words"
     return "numbers" if parsed.value else "expressions"
-
-
-def find_problems(columns: Settings, fields: list[Row], count: int) -> str:
-    """Return a sentence about repeated questions: with several answers, or in both splits."""
-    if "prompt_column" not in columns or "prompt_template" in columns:
-        return ""
-    questions = [" ".join(row["question"].split()) for row in fields]
-    problem = conflicting_solutions(questions, [row["solution"] for row in fields])
-    trained = set(questions[:count])
-    repeated = sum(question in trained for question in questions[count:])
-    if repeated:
-        problem += f"; {repeated} held-out rows are also training questions. Fix: remove duplicates"
-    return problem.removeprefix("; ")
 
 
 def check_options(columns: Settings, reward: Settings, fields: list[Row]) -> None:
