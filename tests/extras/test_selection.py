@@ -291,7 +291,11 @@ def test_the_files_of_a_data_set(tmp_path):
     ]
     assert "seed: 1" in (tmp_path / "dataset/README.md").read_text()
     read = load_rows(str(tmp_path / "dataset"), "train")
-    assert str(read["level"][0]).startswith("2024-01-01") and read["level"][1] is None and read["question"][0] == rows[0]["question"]
+    assert (
+        str(read["level"][0]).startswith("2024-01-01")
+        and read["level"][1] is None
+        and read["question"][0] == rows[0]["question"]
+    )
 
 
 def test_a_later_selection_replaces_an_earlier_one(tmp_path):

@@ -69,7 +69,8 @@ class LoadReport:
         kept: Rows in the dataset.
         dropped: The number of dropped rows for each reason. In a mixture, a reason starts with the
             name of its dataset.
-        first_index: For each reason, the index of the first dropped row in the source.
+        first_index: For each reason, the index of the first dropped row in the source. Prompts
+            are measured after mapping, and have none.
         unused: Columns of the source that are in no prompt and no target.
     """
 
@@ -87,7 +88,9 @@ class LoadReport:
     def __str__(self) -> str:
         parts = [f"{self.kept} of {self.read} rows kept"]
         for reason, count in self.dropped.most_common():
-            parts.append(f"{count} dropped: {reason} (first: row {self.first_index[reason]})")
+            first = self.first_index.get(reason)
+            where = f" (first: row {first})" if first is not None else ""
+            parts.append(f"{count} dropped: {reason}{where}")
         return "; ".join(parts)
 
 
@@ -433,7 +436,7 @@ def _short_enough(dataset: Dataset, how: Rendering, report: LoadReport) -> Datas
             if len(tokens) <= limit:
                 kept.append(index)
             else:
-                report.drop(f"prompt over max_prompt_tokens {limit}", index)
+                report.dropped[f"prompt over max_prompt_tokens {limit}"] += 1
     return dataset.select(kept)
 
 

@@ -187,3 +187,15 @@ def last_question(messages: list[Message]) -> str:
     """Return the text of the last message of the user, or ``""``."""
     texts = [message["content"] for message in messages if message["role"] == "user"]
     return texts[-1] if texts else ""
+
+
+def as_prompt(row: dict[str, Any], messages: list[Message]) -> dict[str, Any]:
+    """Return what messages ask, after the row's own system message and history."""
+    if messages[-1]["role"] == "assistant":
+        say_once("the answer at the end of a prompt is left out")
+        messages = messages[:-1]
+    question = last_question(messages)
+    if not question.strip():
+        raise SkipRow("the prompt has no message of the user")
+    messages = with_earlier(row, messages)
+    return {"question": question, "messages": messages} if messages[1:] else {"question": question}

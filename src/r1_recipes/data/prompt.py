@@ -61,7 +61,8 @@ class Rendering:
 
 def trainer_columns(row: dict[str, Any], mapped: MappedRow, how: Rendering) -> dict[str, Any]:
     """Return ``prompt`` and what else the trainer of a method takes, or raise :class:`SkipRow`."""
-    if not isinstance(mapped, dict) or not {"question", "turns"} & mapped.keys():
+    usable = isinstance(mapped, dict)
+    if not usable or not ("turns" in mapped or isinstance(mapped.get("question"), str)):
         raise RecipeError(
             f"mapper: must return {{'question': …, 'solution': …}}, or raise SkipRow('why') to "
             f"drop the row, got {mapped!r:.80}"

@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 from r1_recipes.data.mappers.base import MappedRow, SkipRow, register_mapper, text
-from r1_recipes.data.mappers.chats import as_prompt, conversations
-from r1_recipes.data.messages import read_messages
+from r1_recipes.data.mappers.chats import conversations
+from r1_recipes.data.messages import as_prompt, read_messages
 from r1_recipes.prompts.formats import boxes
 
 

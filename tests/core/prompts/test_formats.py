@@ -4,6 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from r1_recipes.common.errors import RecipeError
 from r1_recipes.prompts import FORMATS, ParsedResponse, get_response_format, template_prefill
 
 # Free text, and text made of the very delimiters that could confuse a parser.
@@ -18,8 +19,6 @@ _DELIMITERS = [
     "Summary:",
 ]
 _DELIMITERS += [
-    "## Thinking",
-    "## Final Response",
     "<|begin_of_thought|>",
     "<|end_of_thought|>",
     "<|end_of_solution|>",
@@ -92,9 +91,9 @@ def test_the_prompt_asks_for_the_format_s_own_tags(name):
         ),  # the same answer twice
         (
             "<think>\na\n</think>\n<answer>\n71\n</answer><answer>\n72\n</answer>",
-            None,
+            "72",
             False,
-        ),  # two different ones
+        ),  # of two different ones, the last
         ("<think>\n<answer>72</answer>\n</think>\n<answer>\n71\n</answer>", "71", False),
         (
             "<think>\n<answer>72</answer>\n</think>\nno idea",
@@ -177,28 +176,6 @@ def test_boxed_reads(completion, answer, well_formed):
         ("think_prose", "So: <think>\na\n</think>\n72", "72", False),
         ("think_prose", "72", "72", False),
         (
-            "thinking_response",
-            "## Thinking\n\na\n\n## Final Response\n\nThe pancreas.",
-            "The pancreas.",
-            True,
-        ),
-        (
-            "thinking_response",
-            "## Thinking\n\na\n\n## Final Response\n\nx\n\n## Final Response\n\ny",
-            None,
-            False,
-        ),
-        (
-            "thinking_response",
-            "## Thinking\n\na\n\n## Thinking\n\nb\n\n## Final Response\n\ny",
-            None,
-            False,
-        ),
-        ("thinking_response", "## Thinking\n\na\n\n## Final Response\ny", None, False),
-        ("thinking_response", "## Final Response\n\ny\n\n## Thinking\n\na", None, False),
-        ("thinking_response", "a\n\n## Final Response\n\ny", None, False),
-        ("thinking_response", "## Thinking\n\na", None, False),
-        (
             "thought_solution",
             "<|begin_of_thought|>\n\na\n\n<|end_of_thought|>\n\n<|begin_of_solution|>\n\nIt "
             "is 72.\n\n<|end_of_solution|>",
@@ -246,3 +223,45 @@ def test_a_template_that_opens_the_reasoning_is_found():
     assert template_prefill("<｜Assistant｜><think>\n", fmt) == "<think>\n"
     assert template_prefill("<|im_start|>assistant\n", fmt) == ""
     assert template_prefill("<｜Assistant｜><think>\n", FORMATS["boxed"]) == ""
+
+
+PLAN = {
+    "system_prompt": "Plan between <plan> and </plan>, then <result> and </result>.",
+    "layout": "<plan>\n{reasoning}\n</plan>\n<result>\n{answer}\n</result>",
+    "reasoning_tags": ["<plan>", "</plan>"],
+    "answer_tags": ["<result>", "</result>"],
+}
+OWN = [
+    PLAN,
+    {**PLAN, "prefill": "Let me see.\n<plan>\n"},
+    {"system_prompt": "", "layout": "{reasoning}\n[[{answer}]]", "answer_tags": ["[[", "]]"]},
+    {
+        "system_prompt": "",
+        "layout": "<w>{reasoning}</w> \\boxed{{answer}}",
+        "reasoning_tags": ["<w>", "</w>"],
+    },
+]
+
+
+@pytest.mark.parametrize("keys", OWN)
+@given(reasoning=FRAGMENTS, answer=FRAGMENTS)
+def test_a_user_s_format_reads_what_it_writes(keys, reasoning, answer):
+    fmt = get_response_format(keys)
+    try:
+        completion = fmt.render_completion(reasoning, answer)
+    except ValueError:
+        return
+    assert fmt.parse(completion) == ParsedResponse(reasoning.strip(), answer.strip(), True)
+
+
+@pytest.mark.parametrize(
+    "changes, key",
+    [
+        ({"systm_prompt": ""}, "systm_prompt"),
+        ({"layout": "{reasoning} only"}, "response_format"),
+        ({"answer_tags": ["<r>", "</r>"]}, "response_format"),
+    ],
+)
+def test_a_mistake_in_an_own_format_is_named_by_its_key(changes, key):
+    with pytest.raises(RecipeError, match=key):
+        get_response_format({**PLAN, **changes})

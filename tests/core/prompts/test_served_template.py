@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from r1_recipes import grpo, sft
-from r1_recipes.data.load import build_prompt, load_dataset
+from r1_recipes.data.load import build_prompt
 from r1_recipes.models.smoke import VLM_TEMPLATE
 from r1_recipes.models.tokenizer import load_tokenizer
-from r1_recipes.prompts import CHATML, FORMATS, served_template
+from r1_recipes.prompts import CHATML, FORMATS, served
 from r1_recipes.recipe import load_recipe
 from r1_recipes.recipe.load import Recipe
 from r1_recipes.runs import checkpoints
@@ -75,9 +75,9 @@ def model(tiny_model: Path, tmp_path: Path) -> Callable[[str | dict], str]:
 def saved(tokenizer: Any, folder: Path, system_prompt: str) -> Any:
     from transformers import AutoTokenizer
 
-    served = copy.deepcopy(tokenizer)
-    served_template.set_served_template(served, {"system_prompt": system_prompt})
-    served.save_pretrained(folder)
+    copied = copy.deepcopy(tokenizer)
+    served.add_system_prompt(copied, system_prompt)
+    copied.save_pretrained(folder)
     return AutoTokenizer.from_pretrained(folder)
 
 
@@ -98,29 +98,26 @@ def test_a_question_alone_gets_the_prompt_of_training(
     kind: str,
     prefill: str | None,
 ) -> None:
-    own = (
-        None if kind != "gemma" else ""
-    )  # a template that takes no system message is trained without one
     if prefill and name == "r1_zero":  # whose turns begin with a space
         prefill = f" {prefill}"
-    settings = {"response_format": name, "system_prompt": own, "prefill": prefill}
+    settings = {"response_format": name, "system_prompt": None, "prefill": prefill}
     folder = model(TEMPLATES[kind])
     tokenizer, fmt = load_tokenizer(
         load(write_recipe("grpo", model_name_or_path=folder, **settings))
     )
     prompt = build_prompt(QUESTION, fmt)
     asked = ids(tokenizer, prompt)
-    served = saved(tokenizer, tmp_path / "model", fmt.system_prompt)
-    assert ids(served, USER) == asked
-    text = served.apply_chat_template(USER, tokenize=False, add_generation_prompt=True)
+    left = saved(tokenizer, tmp_path / "left", fmt.system_prompt)
+    assert ids(left, USER) == asked
+    text = left.apply_chat_template(USER, tokenize=False, add_generation_prompt=True)
     assert text.count(fmt.system_prompt.strip() or QUESTION) == 1 and text.endswith(prefill or "")
     # Who sends a system message, or none of a prompt, gets what the model's own template makes of
     # it.
-    assert ids(served, prompt) == asked
+    assert ids(left, prompt) == asked
     if kind != "gemma":
         other = [{"role": "system", "content": "Be brief."}, *USER]
-        assert ids(served, other) == ids(tokenizer, other)
-        assert ids(served, [{"role": "system", "content": ""}, *USER]) == asked
+        assert ids(left, other) == ids(tokenizer, other)
+        assert ids(left, [{"role": "system", "content": ""}, *USER]) == asked
     # The next stage finds the model as it was, whatever format it is in.
     again, found = load_tokenizer(load(write_recipe("grpo", model_name_or_path=folder, **settings)))
     assert (
@@ -128,66 +125,6 @@ def test_a_question_alone_gets_the_prompt_of_training(
         and found == fmt
         and ids(again, prompt) == asked
     )
-    if not fmt.chat_template:
-        bare, _ = load_tokenizer(
-            load(
-                write_recipe(
-                    "grpo",
-                    model_name_or_path=folder,
-                    response_format="thinking_response",
-                    prefill="",
-                )
-            )
-        )
-        assert bare.chat_template == TEMPLATES[kind]
-
-
-WORKED = [
-    {"question": "1+1?", "reasoning": "One and one.", "answer": "2"},
-    {"question": ODD, "reasoning": "It is odd.", "answer": "0"},
-]
-CASES: dict[str, dict[str, Any]] = {
-    "system prompt": {"response_format": "think_answer", "system_prompt": None},
-    "none": {"response_format": "boxed", "system_prompt": ""},
-    "prefill": {
-        "response_format": "think_answer",
-        "system_prompt": "Think.",
-        "prefill": "<think>\n",
-    },
-    "switch": {
-        "response_format": "boxed",
-        "system_prompt": None,
-        "chat_template_kwargs": {"enable_thinking": False},
-    },
-    "worked turns": {"response_format": "think_answer", "system_prompt": None, "few_shot": WORKED},
-    "worked turns alone": {
-        "response_format": "boxed",
-        "system_prompt": "",
-        "few_shot": WORKED[:1],
-        "prefill": "Well: ",
-    },
-}
-# As Qwen3's: a turn to come begins with an empty block if the model is not to think.
-SWITCHED = CHATML.replace(
-    "assistant\\n' }}{% endif",
-    "assistant\\n' }}{% if enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}{% endif",
-)
-TALK = [
-    *USER,
-    {"role": "assistant", "content": "<think>\n2 and 2\n</think>\n4"},
-    {"role": "user", "content": "And 3?"},
-]
-
-
-def served_folder(recipe: Recipe, tokenizer: Any, fmt: Any, folder: Path) -> Path:
-    """The model with the tokenizer that a run of this recipe would leave."""
-    rows, _ = load_dataset(recipe.script, fmt, "grpo")
-    opening = served_template.prompt_prefix(fmt, rows, recipe.script.few_shot)
-    shutil.copytree(recipe.model.model_name_or_path, folder)
-    served = copy.deepcopy(tokenizer)
-    served_template.set_served_template(served, opening)
-    served.save_pretrained(folder)
-    return folder
 
 
 @pytest.mark.parametrize("system_prompt", [ODD, "short"])
@@ -201,17 +138,13 @@ def test_any_text_is_written_as_it_is(model: Callable, system_prompt: str, prefi
         tokenize=False,
         add_generation_prompt=True,
     )
-    added = {"response_format": "boxed", "prefill": prefill, "system_prompt": system_prompt}
-    tokenizer.chat_template = served_template.wrap(LLAMA, **added)
+    tokenizer.chat_template = served.with_prefill(LLAMA, prefill) if prefill else LLAMA
+    served.add_system_prompt(tokenizer, system_prompt)
     assert (
         tokenizer.apply_chat_template(USER, tokenize=False, add_generation_prompt=True)
         == plain + prefill
     )
-    assert served_template.unwrap(tokenizer.chat_template) == (
-        LLAMA,
-        served_template.Added(**added),
-    )
-    assert served_template.wrap(tokenizer.chat_template, prefill="", system_prompt="") == LLAMA
+    assert served.own_template(tokenizer.chat_template) == LLAMA
 
 
 def from_folder(folder: Path) -> Any:

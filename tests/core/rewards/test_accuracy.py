@@ -56,7 +56,6 @@ def test_answers(answer, gold, expected):
         think(
             "71", reasoning="<answer>72</answer>"
         ),  # right answer block inside the reasoning, wrong one after it
-        think("71") + "<answer>72</answer>",  # contradicting blocks
         "<answer>72</answer>" + think("71"),
         "<think>72</think>",
         "<think>so <answer>72</answer>",  # the reasoning never ends

@@ -47,27 +47,25 @@ def paid(cls, completion, fmt=FORMATS["think_answer"]):
 @pytest.mark.parametrize(
     ("completion", "format_", "partial", "tags"),
     [
-        # The four tags are "<think>\n", "\n</think>\n", "\n<answer>\n" and "\n</answer>"; two may
-        # share a line break.
         (TAGGED, 1.0, 1.0, 1.0),
         ("\n" + TAGGED + " \n", 1.0, 1.0, 1.0),  # white space around is free
         (
             "<think>a</think><answer>72</answer>",
             1.0,
             1.0,
-            0.0,
-        ),  # right blocks, but no tag has its line breaks
+            1.0,
+        ),  # tags count without their line breaks
         (TAGGED + "\nDone.", 0.0, 0.6, 1.0),  # text after: 0.1 + 0.5
         ("Sure! " + TAGGED, 0.0, 0.6, 1.0),  # text before
-        # two equal answer blocks read as one answer; "\n<answer>\n" and "\n</answer>" occur twice:
-        # 2 of 4
+        # two equal answer blocks read as one answer; <answer> and </answer> occur
+        # twice: 2 of 4 tags
         (TAGGED + "\n<answer>\n72\n</answer>", 0.0, 0.6, 0.5),
         (
             TAGGED + "\n<answer>\n5\n</answer>",
             0.0,
-            0.1,
+            0.6,
             0.5,
-        ),  # two that contradict: no answer, 0.1 for the reasoning
+        ),  # the last answer counts
         (
             "<think>\n\n</think>\n<answer>\n72\n</answer>",
             0.0,
@@ -85,8 +83,8 @@ def paid(cls, completion, fmt=FORMATS["think_answer"]):
             "<answer>\n72\n</answer>",
             0.0,
             0.5,
-            0.25,
-        ),  # no reasoning; only "\n</answer>" has its breaks, "<answer>" starts the text
+            0.5,
+        ),  # no reasoning: 2 of 4 tags
         ("<think>\nstill thinking", 0.0, 0.0, 0.25),  # cut off: 1 of 4 tags
         ("72", 0.0, 0.0, 0.0),
         ("", 0.0, 0.0, 0.0),

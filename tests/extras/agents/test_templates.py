@@ -19,7 +19,8 @@ from r1_recipes.models.agent import agent
 from r1_recipes.models.tokenizer import generation_prompt, load_tokenizer
 from r1_recipes.prompts import leaves_open
 from r1_recipes.recipe import load_recipe
-from tests.core.prompts.test_thinking import SHIPPED
+
+SHIPPED = Path(trl.__file__).parent / "chat_templates"
 
 # The eos_token of these models' tokenizers, and the token after which they stop for a result; the
 # others' is <|im_end|>.

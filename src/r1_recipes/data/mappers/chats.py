@@ -7,23 +7,10 @@ from r1_recipes.data.messages import (
     Message,
     last_question,
     read_messages,
-    say_once,
     split_answer,
     with_earlier,
     with_think_tags,
 )
-
-
-def as_prompt(row: dict[str, Any], messages: list[Message]) -> MappedRow:
-    """Return what messages ask, after the row's own system message and history."""
-    if messages[-1]["role"] == "assistant":
-        say_once("the answer at the end of a prompt is left out")
-        messages = messages[:-1]
-    question = last_question(messages)
-    if not question.strip():
-        raise SkipRow("the prompt has no message of the user")
-    messages = with_earlier(row, messages)
-    return {"question": question, "messages": messages} if messages[1:] else {"question": question}
 
 
 @register_mapper("conversations", "messages|conversations")

@@ -3,8 +3,7 @@
 from typing import Any
 
 from r1_recipes.data.mappers.base import MappedRow, register_mapper, text
-from r1_recipes.data.mappers.chats import as_prompt
-from r1_recipes.data.messages import read_messages
+from r1_recipes.data.messages import as_prompt, read_messages
 
 
 @register_mapper("prompt_solution", "prompt")
