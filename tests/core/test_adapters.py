@@ -1,6 +1,4 @@
-"""Adapters merged into their base model: the same answers without PEFT, and what cannot be merged
-is refused by name.
-"""
+"""Adapters merged into their base model give the same answers without PEFT."""
 
 from __future__ import annotations
 

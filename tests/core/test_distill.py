@@ -1,6 +1,4 @@
-"""Distillation with TRL's other trainers: a teacher with a vocabulary of its own, and one behind a
-server.
-"""
+"""Distillation from a teacher behind a server."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Generation end to end: backends agree, a run killed at any moment goes on, servers that fail lose
-nothing.
-"""
+"""Generation end to end: a run killed at any moment goes on, servers that fail lose nothing."""
 
 from __future__ import annotations
 

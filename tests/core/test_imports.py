@@ -1,6 +1,4 @@
-"""What importing costs: the rewards and mappers work where there is no torch, and every module can
-be imported.
-"""
+"""What importing costs: the rewards and mappers work where there is no torch."""
 
 import subprocess
 import sys

@@ -1,6 +1,4 @@
-"""A reward model of one's own: from pairs on a disk, or from those that ``generate`` writes, to an
-entry of ``reward_models``.
-"""
+"""A reward model of one's own: from pairs on a disk to an entry of ``reward_models``."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sys
 
-import huggingface_hub
+import huggingface_hub.constants
 import pytest
 
 from r1_recipes import vllm_server

@@ -1,6 +1,4 @@
-"""docs/agents.md's own example, in a folder outside of the repository: preflight, training,
-evaluation, the page.
-"""
+"""docs/agents.md's own example, in a folder outside of the repository: training and evaluation."""
 
 import os
 import re

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import logging
@@ -10,20 +11,19 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from r1_recipes.common.errors import RecipeError, located, unknown_name
 from r1_recipes.data.mappers import Mapper, SkipRow, get_mapper
 from r1_recipes.data.messages import say_once
-from r1_recipes.data.prompt import Rendering, build_prompt, trainer_columns
+from r1_recipes.data.prompt import Rendering, build_prompt, trainer_columns, turn_tokens
 from r1_recipes.data.sources import load_rows
 from r1_recipes.prompts import ResponseFormat
-from r1_recipes.rewards.registry import REWARDS, declared
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
-__all__ = ["LoadReport", "build_prompt", "drop_overlap", "load_dataset"]
+__all__ = ["LoadReport", "build_prompt", "drop_overlap", "drop_unanswered", "load_dataset"]
 
 logger = logging.getLogger(__name__)
 
@@ -95,11 +95,9 @@ class LoadReport:
 
 
 class Row(dict):
-    """A row that notes in ``read`` which of its columns were looked at."""
+    """A row that notes which of its columns a mapper looks at, in ``read`` for the whole source."""
 
-    def __init__(self, cells: dict[str, Any], read: set[str]) -> None:
-        super().__init__(cells)
-        self.read = read
+    read: ClassVar[set[str]] = set()
 
     def __getitem__(self, column: str) -> Any:
         self.read.add(column)
@@ -157,7 +155,8 @@ def load_dataset(
         from r1_recipes.extras.agents.registry import schemas
 
         tools = schemas(args.tools or (), args.environment)
-    how = Rendering(args, fmt, method, tokenizer, tools, _compares(args))
+    tokens = turn_tokens(tokenizer) if tokenizer is not None else ()
+    how = Rendering(args, fmt, method, tokenizer, tokens, tools)
     report = LoadReport()
     if args.dataset_mixture:
         name = "dataset_mixture"
@@ -178,16 +177,6 @@ def load_dataset(
     return dataset, report
 
 
-def _compares(args: Any) -> bool:
-    """Return whether every row needs a reference answer, because a reward compares with it.
-
-    With ``task_rewards``, the rows of another task may have none.
-    """
-    names = getattr(args, "reward_funcs", None) or ()
-    routed = getattr(args, "task_rewards", None) is not None
-    return not routed and any(declared(REWARDS.get(name), "reads_gold") for name in names)
-
-
 def _rendered(
     how: Rendering, part: Part, given: Any, report: LoadReport, where: str = "", seed: int = 0
 ) -> Dataset:
@@ -195,35 +184,32 @@ def _rendered(
     from datasets import Image  # heavy
     from datasets.fingerprint import Hasher
 
-    rows = _source(part, how.args, seed) if given is None else given
+    args = how.args
+    rows = given
+    if rows is None:
+        task_config = part.task_config or args.task_config
+        options = {"config": part.config, "revision": part.revision, "hub": args.hub}
+        rows = load_rows(part.id, part.split, **options, task_config=task_config)
+        if part.columns or part.weight != 1:
+            rows = _share(rows, part, seed)
     columns = rows.column_names
-    with located(f"dataset {part.id}"):
-        mapper, how = _choose_mapper(how, part, columns)
-        keep = _kept_columns(how.args, how.method, columns)
-    features = _features(how, rows, keep)
-    read: set[str] = set(keep if how.method == "sft" else ())
+    name, config = part.mapper or args.mapper, part.mapper_config or args.mapper_config or {}
+    if name in COLUMNS_BY_KEYS:
+        config = {key: getattr(args, key) for key in COLUMN_KEYS} | config
+    if name == "auto":
+        name, config, how = _recognised(how, part, columns, config)
+    if part.system_prompt is not None or how.method == "reward":
+        how = _instructed(how, part.system_prompt)
+    mapper = get_mapper(name, columns, **config)
+    keep = _kept_columns(args, how.method, columns)
+    features = _features(how, rows, keep) if how.method == "sft" else None
+    Row.read = set(keep if features else ())
     digest = hashlib.blake2b(digest_size=8)
-
-    def render(batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
-        kept: list[dict[str, Any]] = []
-        for index, *values in zip(indices, *batch.values(), strict=True):
-            cells = dict(zip(batch, values, strict=True))
-            row = Row(cells, read)
-            try:
-                made = trainer_columns(row, mapper(row), how)
-            except SkipRow as reason:
-                report.drop(f"{where}{reason}", index)
-            else:
-                kept.append({name: cells[name] for name in keep} | made)
-        digest.update(json.dumps(kept, default=_stamp).encode())
-        names = dict.fromkeys(chain(features or ["prompt"], *kept))
-        return {name: [row.get(name) for row in kept] for name in names}
-
     dataset = rows.map(
-        render,
+        functools.partial(_render, mapper, keep, how, report, where, digest, features),
         batched=True,
         with_indices=True,
-        batch_size=1000 if "image" not in columns else 8,  # decoded pictures stay in memory
+        batch_size=8 if "image" in columns else 1000,  # decoded pictures stay in memory
         remove_columns=columns,
         features=features,
         load_from_cache_file=False,  # reasons are counted on every run
@@ -236,8 +222,35 @@ def _rendered(
     # What a trainer caches belongs to these rows, whatever the code of a mapper was and is.
     dataset._fingerprint = digest.hexdigest()
     report.read += len(rows)
-    _report_unused(report, part, [name for name in columns if name not in read], keep)
+    if unused := [column for column in columns if column not in Row.read]:
+        _report_unused(report, part, unused, keep)
     return dataset
+
+
+def _render(
+    mapper: Mapper,
+    keep: list[str],
+    how: Rendering,
+    report: LoadReport,
+    where: str,
+    digest: Any,
+    features: Any,
+    batch: dict[str, list[Any]],
+    indices: list[int],
+) -> dict[str, list[Any]]:
+    """Return a batch of rows as the trainer's columns, without those that are dropped."""
+    kept: list[dict[str, Any]] = []
+    for index, *cells in zip(indices, *batch.values(), strict=True):
+        row = Row(zip(batch, cells, strict=True))
+        try:
+            made = trainer_columns(row, mapper(row), how)
+        except SkipRow as reason:
+            report.drop(f"{where}{reason}", index)
+        else:
+            kept.append({name: dict.__getitem__(row, name) for name in keep} | made)
+    digest.update(json.dumps(kept, default=_stamp).encode())
+    names = dict.fromkeys(chain(features or ["prompt"], *kept))
+    return {name: [columns.get(name) for columns in kept] for name in names}
 
 
 def _stamp(value: Any) -> Any:
@@ -252,8 +265,6 @@ def _features(how: Rendering, rows: Dataset, keep: list[str]) -> Any:
     """
     from datasets import Features, Json, List, Value  # heavy
 
-    if how.method != "sft":
-        return None
     types = {column: rows.features[column] for column in keep}
     types |= {"prompt": List(Json()), "completion": List(Json())}
     return Features(types | ({"tools": Value("string")} if how.tools else {}))
@@ -271,18 +282,10 @@ def _report_unused(report: LoadReport, part: Part, unused: list[str], keep: list
             logger.info("%s: columns that %s: %s", part.id, which, ", ".join(names))
 
 
-def _source(part: Part, args: Any, seed: int) -> Dataset:
-    """Return a dataset's share of rows, drawn by the seed."""
+def _share(rows: Dataset, part: Part, seed: int) -> Dataset:
+    """Return a dataset's columns, and the share of its rows that the seed draws."""
     import numpy  # heavy
 
-    rows = load_rows(
-        part.id,
-        part.split,
-        config=part.config,
-        revision=part.revision,
-        hub=args.hub,
-        task_config=part.task_config or args.task_config,
-    )
     if part.columns:
         rows = rows.select_columns(part.columns)
     if part.weight == 1:
@@ -291,38 +294,35 @@ def _source(part: Part, args: Any, seed: int) -> Dataset:
     return rows.select(order[: round(part.weight * len(rows))])
 
 
-def _choose_mapper(how: Rendering, part: Part, columns: list[str]) -> tuple[Mapper, Rendering]:
-    """Return the mapper of a dataset, and the rendering with the instruction that its rows take.
+def _recognised(
+    how: Rendering, part: Part, columns: list[str], config: dict[str, Any]
+) -> tuple[str, dict[str, Any], Rendering]:
+    """Return what ``auto`` stands for, if it is not the mapper that fits the columns best.
 
-    Questions take the recipe's instruction and worked examples. Preference pairs and the
-    conversations that ``auto`` finds for SFT do not: they are used as they are.
+    For SFT, whole conversations are used as they are, without the recipe's instruction.
     """
-    args = how.args
-    name = part.mapper or args.mapper
-    config = part.mapper_config or args.mapper_config or {}
-    if name == "auto" and part.id.startswith("environment:"):  # its other columns are arbitrary
-        name = "environment"
-    if name in COLUMNS_BY_KEYS:
-        config = {key: getattr(args, key) for key in COLUMN_KEYS} | config
-    plain = how.method == "reward"
-    if name == "auto" and how.method == "sft" and not any(config.get(key) for key in COLUMN_KEYS):
-        found = _conversations(columns)
-        if found:
-            name, plain, config = found, True, {"well_formed": False} | config
-            logger.info("%s: conversations are used as they are", part.id)
-    fmt = how.fmt
-    if part.system_prompt is not None or plain:
-        fmt = dataclasses.replace(fmt, system_prompt=part.system_prompt or "")
-        args = dataclasses.replace(args, few_shot=None) if plain else args
-    mapper = get_mapper(name, columns, **config)
-    return mapper, dataclasses.replace(how, fmt=fmt, args=args)
-
-
-def _conversations(columns: list[str]) -> str:
-    """Return the mapper for whole conversations, or "" if the columns do not hold any."""
+    if part.id.startswith("environment:"):  # its other columns are arbitrary
+        return "environment", config, how
+    if how.method != "sft" or any(config.get(key) for key in COLUMN_KEYS):
+        return "auto", config, how
     if {"messages", "conversations"} & {*columns} and "reannotated_messages" not in columns:
-        return "conversations"
-    return "prompt_completion" if {"prompt", "completion"} <= {*columns} else ""
+        name = "conversations"
+    elif {"prompt", "completion"} <= {*columns}:
+        name = "prompt_completion"
+    else:
+        return "auto", config, how
+    logger.info("%s: conversations are used as they are", part.id)
+    return name, {"well_formed": False} | config, _instructed(how, None)
+
+
+def _instructed(how: Rendering, system_prompt: str | None) -> Rendering:
+    """Return the rendering with the instruction of a dataset.
+
+    Without one, its rows are used as they are, without worked examples.
+    """
+    args = how.args if system_prompt is not None else dataclasses.replace(how.args, few_shot=None)
+    fmt = dataclasses.replace(how.fmt, system_prompt=system_prompt or "")
+    return dataclasses.replace(how, args=args, fmt=fmt)
 
 
 def _kept_columns(args: Any, method: str, columns: list[str]) -> list[str]:
@@ -360,7 +360,10 @@ def _mixture(how: Rendering, split: str, given: Any, report: LoadReport) -> Data
     parts, seed = _parts(mixture), mixture.get("seed") or 0
     mapped = []
     for number, part in enumerate(parts):
-        rows = _rendered(how, part, given and given[number], report, f"{part.id}: ", seed)
+        try:
+            rows = _rendered(how, part, given and given[number], report, f"{part.id}: ", seed)
+        except RecipeError as error:
+            raise RecipeError(f"dataset_mixture: dataset {number + 1}: {error}") from error
         if not len(rows):
             raise RecipeError(
                 f"dataset_mixture: dataset {number + 1} ({part.id}, weight {part.weight}): all "
@@ -426,18 +429,22 @@ def _short_enough(dataset: Dataset, how: Rendering, report: LoadReport) -> Datas
     """Return the rows whose prompts have at most ``max_prompt_tokens`` tokens."""
     limit = how.args.max_prompt_tokens
     options = {"tools": json.loads(how.tools)} if how.tools else {}
-    kept: list[int] = []
+    over = []
     for start in range(0, len(dataset), 1000):
         prompts = dataset[start : start + 1000]["prompt"]
-        encoded = how.tokenizer.apply_chat_template(
-            prompts, add_generation_prompt=True, return_dict=True, **options
+        texts = how.tokenizer.apply_chat_template(
+            prompts, add_generation_prompt=True, tokenize=False, **options
         )
-        for index, tokens in enumerate(encoded["input_ids"], start=start):
-            if len(tokens) <= limit:
-                kept.append(index)
-            else:
-                report.dropped[f"prompt over max_prompt_tokens {limit}"] += 1
-    return dataset.select(kept)
+        # A token is at least one ASCII character, so most texts need not be tokenized.
+        long = [row for row, text in enumerate(texts) if len(text) > limit or not text.isascii()]
+        if long:
+            encoded = how.tokenizer([texts[row] for row in long], add_special_tokens=False)
+            lengths = map(len, encoded["input_ids"])
+            over += [start + row for row, n in zip(long, lengths, strict=True) if n > limit]
+    if over:
+        report.dropped[f"prompt over max_prompt_tokens {limit}"] += len(over)
+    dropped = {*over}
+    return dataset.select([row for row in range(len(dataset)) if row not in dropped])
 
 
 def drop_overlap(train: Dataset, held_out: Dataset) -> tuple[Dataset, int]:
@@ -454,6 +461,17 @@ def drop_overlap(train: Dataset, held_out: Dataset) -> tuple[Dataset, int]:
     kept = [row for row, prompt in enumerate(train["prompt"]) if question_key(prompt) not in seen]
     dropped = len(train) - len(kept)
     return train.select(kept) if dropped else train, dropped
+
+
+def drop_unanswered(rows: Dataset, report: LoadReport) -> Dataset:
+    """Return the rows that have a reference answer, for rewards that compare with one."""
+    if "solution" not in rows.column_names or "scorer" in rows.column_names:
+        return rows
+    empty = [row for row, solution in enumerate(rows["solution"]) if not solution]
+    for row in empty:
+        report.drop("no reference answer, with which a reward compares", row)
+    report.kept -= len(empty)
+    return rows.select([row for row in range(len(rows)) if row not in {*empty}]) if empty else rows
 
 
 def question_key(prompt: list[dict[str, Any]]) -> str:

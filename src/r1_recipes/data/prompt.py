@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError, located
@@ -28,35 +27,33 @@ class Rendering:
         args: The recipe's keys.
         fmt: The response format, with the instruction of this dataset.
         method: The command.
-        tokenizer: Its chat template is what a row must not contain itself.
+        tokenizer: The one whose chat template writes the rows.
+        turn_tokens: The tokens that no text may hold.
         tools: The JSON schemas of the recipe's tools.
-        needs_gold: Whether a row without a reference answer is of no use.
     """
 
     args: Any
     fmt: ResponseFormat
     method: str
-    tokenizer: Any = None
+    tokenizer: Any = field(default=None, repr=False)
+    turn_tokens: Sequence[str] = ()
     tools: str | None = None
-    needs_gold: bool = False
 
-    @cached_property
-    def turn_tokens(self) -> list[str]:
-        """The special tokens that the chat template writes around a turn.
 
-        A template that only writes the last message's text has none, and passes prompts through.
-        """
-        if self.tokenizer is None or not self.tokenizer.chat_template:
-            return []
-        asked = [{"role": "user", "content": "?"}]
-        answered = [*asked, {"role": "assistant", "content": "forty-two"}]
-        before, whole = (
-            str(self.tokenizer.apply_chat_template(messages, tokenize=False))
-            for messages in (asked, answered)
-        )
-        written = before + whole.rpartition("forty-two")[2]
-        special = {*self.tokenizer.get_added_vocab(), *self.tokenizer.all_special_tokens}
-        return sorted(token for token in special if token.strip() and token in written)
+def turn_tokens(tokenizer: Any) -> list[str]:
+    """Return the special tokens that a chat template writes around a turn.
+
+    A template that only writes the last message's text has none, and passes prompts through.
+    """
+    asked = [{"role": "user", "content": "?"}]
+    answered = [*asked, {"role": "assistant", "content": "forty-two"}]
+    before, whole = (
+        str(tokenizer.apply_chat_template(messages, tokenize=False))
+        for messages in (asked, answered)
+    )
+    written = before + whole.rpartition("forty-two")[2]
+    special = {*tokenizer.get_added_vocab(), *tokenizer.all_special_tokens}
+    return sorted(token for token in special if token.strip() and token in written)
 
 
 def trainer_columns(row: dict[str, Any], mapped: MappedRow, how: Rendering) -> dict[str, Any]:
@@ -70,21 +67,37 @@ def trainer_columns(row: dict[str, Any], mapped: MappedRow, how: Rendering) -> d
     if "turns" in mapped:
         columns = _conversation(mapped, how)
     else:
-        columns = {"prompt": _prompt(row, mapped, how), **_columns(mapped, how)}
+        *earlier, last = mapped.get("messages") or [{"role": "user", "content": mapped["question"]}]
+        if how.args.prompt_template is not None and last["role"] == "user":
+            last = {**last, "content": _filled(how.args.prompt_template, row, mapped)}
+        columns = {"prompt": build_prompt(last, how.fmt, how.args.few_shot, earlier)}
+        if how.method == "grpo":
+            hidden = _NO_COLUMN | _ONLY_GENERATED
+            columns |= {key: value for key, value in mapped.items() if key not in hidden}
+        else:
+            columns |= _other_columns(mapped, how)
+    if how.method != "sft" and any(len(message) > 2 for message in columns["prompt"]):
+        raise SkipRow("a call of a tool before the question, which only sft can use")
+    if how.turn_tokens:
+        _check_texts(columns, how.turn_tokens)
+    return columns
+
+
+def _check_texts(columns: dict[str, Any], tokens: Sequence[str]) -> None:
+    """Skip a row with a text that a chat template has been applied to already."""
     for key in ("prompt", "completion", "chosen", "rejected"):
         for message in columns.get(key, ()):
-            held = [token for token in how.turn_tokens if token in message["content"]]
+            held = [token for token in tokens if token in message["content"]]
             if held:
                 raise SkipRow(
                     f"a text holds {held[0]!r}, which the chat template writes itself. Fix: the "
                     "column without template; or, to pass prompts through as they are, "
                     "chat_template: \"{{ messages[-1]['content'] }}\""
                 )
-    return columns
 
 
 def build_prompt(
-    question: str,
+    question: str | Message,
     fmt: ResponseFormat,
     few_shot: Sequence[Any] | None = None,
     earlier: Sequence[Message] = (),
@@ -96,55 +109,35 @@ def build_prompt(
     """
     systems = [message["content"] for message in earlier if message["role"] == "system"]
     instruction = "\n\n".join(filter(None, [*systems, fmt.system_prompt]))
-    messages = [{"role": "system", "content": instruction}] if instruction else []
+    messages: list[Message] = [{"role": "system", "content": instruction}] if instruction else []
     for number, example in enumerate(few_shot or (), start=1):
         with located(f"few_shot: entry {number}"):
             if not isinstance(example, dict) or set(example) != {"question", "reasoning", "answer"}:
                 raise ValueError(f"must have question, reasoning and answer, got {example!r}")
             worked = fmt.render(str(example["reasoning"]), str(example["answer"]))
-        messages += [_said("user", str(example["question"])), _said("assistant", worked)]
+        messages.append({"role": "user", "content": str(example["question"])})
+        messages.append({"role": "assistant", "content": worked})
     messages += [message for message in earlier if message["role"] != "system"]
-    return [*messages, _said("user", question)]
+    last = {"role": "user", "content": question} if isinstance(question, str) else question
+    return [*messages, last]
 
 
-def _prompt(row: dict[str, Any], mapped: MappedRow, how: Rendering) -> list[Message]:
-    question = mapped["question"]
-    *earlier, last = mapped.get("messages") or [_said("user", question)]
-    if how.args.prompt_template is not None and last["role"] == "user":
-        question = _filled(how.args.prompt_template, row, mapped)
-    elif last["role"] == "user":
-        question = last["content"]
-    few_shot = None if "rejected" in mapped else how.args.few_shot  # pairs are used as they are
-    prompt = build_prompt(question, how.fmt, few_shot, earlier)
-    if last["role"] != "user":
-        prompt[-1] = last
-    if how.method != "sft" and any(len(message) > 2 for message in prompt):
-        raise SkipRow("a call of a tool before the question, which only sft can use")
-    return prompt
-
-
-def _columns(mapped: MappedRow, how: Rendering) -> dict[str, Any]:
-    """Return the columns of a row beside its prompt."""
-    if "image" in mapped and how.method != "grpo":
+def _other_columns(mapped: MappedRow, how: Rendering) -> dict[str, Any]:
+    """Return the columns beside the prompt for a method other than GRPO."""
+    if "image" in mapped:
         raise RecipeError(f"mapper: gives pictures, which {how.method} does not support. Fix: grpo")
     if how.method == "sft":
         return _completion(mapped, how)
     if how.method == "reward":
         if "rejected" not in mapped:
             raise SkipRow("no pair of a chosen and a rejected message")
-        return {
-            "chosen": [_said("assistant", mapped["response"])],
-            "rejected": [_said("assistant", mapped["rejected"])],
-        }
+        pair = {"chosen": mapped["response"], "rejected": mapped["rejected"]}
+        return {key: [{"role": "assistant", "content": text}] for key, text in pair.items()}
     if how.method == "distill":
         return {}
-    if how.needs_gold and mapped.get("solution") == "" and not mapped.get("scorer"):
-        raise SkipRow("no reference answer, with which a reward compares")
-    hidden = _NO_COLUMN if how.method == "generate" else _NO_COLUMN | _ONLY_GENERATED
-    columns = {key: value for key, value in mapped.items() if key not in hidden}
-    if how.method == "generate" and (earlier := (mapped.get("messages") or [])[:-1]):
-        columns["earlier_messages"] = earlier
-    return columns
+    columns = {key: value for key, value in mapped.items() if key not in _NO_COLUMN}
+    earlier = (mapped.get("messages") or [])[:-1]
+    return columns | ({"earlier_messages": earlier} if earlier else {})
 
 
 def _completion(mapped: MappedRow, how: Rendering) -> dict[str, Any]:
@@ -157,7 +150,7 @@ def _completion(mapped: MappedRow, how: Rendering) -> dict[str, Any]:
         calls = [{"type": "function", "function": function}]
         completion.append({"role": "assistant", "content": "", "tool_calls": calls})
         completion.append({"role": "tool", "name": call["name"], "content": call["result"]})
-    completion.append(_said("assistant", target(mapped, how.fmt)))
+    completion.append({"role": "assistant", "content": target(mapped, how.fmt)})
     return {"completion": completion, **({"tools": how.tools} if how.tools else {})}
 
 
@@ -264,7 +257,3 @@ def _filled(template: str, row: dict[str, Any], mapped: MappedRow) -> str:
         return "" if value is None else json.dumps(value, ensure_ascii=False, default=str)
 
     return _SLOT.sub(written, template)
-
-
-def _said(role: str, text: str) -> Message:
-    return {"role": role, "content": text}

@@ -58,7 +58,10 @@ def load_rows(
         rows: Dataset = load("dataset", prefix)(rest, split, task_config or {})
         return rows
     try:
-        rows = _read(path, name, split, config, revision, hub)
+        if path.exists():
+            rows = _read(path, split, config)
+        else:
+            rows = _read_hub(name, split, config, revision, hub)
     except RecipeError:
         raise
     # A torn file, a wrong configuration, a network that is down: each library has types of its own,
@@ -74,49 +77,47 @@ def load_rows(
     return rows
 
 
-def _read(
-    path: Path, name: str, split: str, config: str | None, revision: str | None, hub: str
-) -> Dataset:
-    """Read a local file or folder, or a dataset of a hub."""
+def _read(path: Path, split: str, config: str | None) -> Dataset:
+    """Read a file, which is every split, or a folder. A part of a split is ``train[:-128]``."""
     from datasets import load_dataset  # heavy
 
+    reader, whole = _READERS.get(path.suffix.lower()), split.partition("[")[0]
     if path.is_file():
-        return _read_file(path, split)
+        if reader is None or whole not in ("train", "test", "validation"):
+            raise RecipeError(
+                f"dataset_name: {path}: a file must end in {', '.join(_READERS)}, and is read as "
+                f"train, test or validation, got split {split!r}"
+            )
+        if reader == "csv":
+            return _part(_read_csv(path), split)
+        return load_dataset(reader, data_files={whole: str(path)}, split=split)
     if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
         return _read_saved(path, split)
-    if not path.exists() and (
-        path.suffix.lower() in _READERS or name.startswith(("/", "./", "../", "~"))
-    ):
+    # The name of a configuration may be a sub-folder, as in many copies.
+    if config and (config.endswith("/") or (path / config).is_dir()):
+        return load_dataset(str(path), data_dir=config.rstrip("/"), split=split)
+    return load_dataset(str(path), config, split=split)
+
+
+def _read_hub(name: str, split: str, config: str | None, revision: str | None, hub: str) -> Dataset:
+    """Read a dataset of a hub, of which a slash at the end of ``config`` means a folder."""
+    from datasets import load_dataset  # heavy
+
+    path = Path(name)
+    if path.suffix.lower() in _READERS or name.startswith(("/", "./", "../", "~")):
         raise RecipeError(
             f"dataset_name: {name}: no such file or folder (looked in {Path.cwd()}, then beside "
             f"the recipe).{_near(path)}"
         )
-    source = str(path) if path.exists() else name
-    if hub == "modelscope" and not path.exists():
+    if hub == "modelscope":
         from modelscope import dataset_snapshot_download  # heavy
 
         # Its own loader does not support datasets 5.
-        source, revision = dataset_snapshot_download(name, revision=revision), None
-    # The id of a folder's configuration may be a sub-folder of it, as in many copies.
-    if config and (config.endswith("/") or (Path(source) / config).is_dir()):
-        return load_dataset(source, data_dir=config.rstrip("/"), split=split, revision=revision)
-    return load_dataset(source, config, split=split, revision=revision)
-
-
-def _read_file(path: Path, split: str) -> Dataset:
-    """Read a file, which is every split, or a part of its rows: ``train[:-128]``."""
-    from datasets import load_dataset  # heavy
-
-    reader = _READERS.get(path.suffix.lower())
-    whole = split.partition("[")[0]
-    if reader is None or whole not in ("train", "test", "validation"):
-        raise RecipeError(
-            f"dataset_name: {path}: a file must end in {', '.join(_READERS)}, and is read as "
-            f"train, test or validation, got split {split!r}"
-        )
-    if reader == "csv":
-        return _part(_read_csv(path), split)
-    return load_dataset(reader, data_files={whole: str(path)}, split=split)
+        return _read(Path(dataset_snapshot_download(name, revision=revision)), split, config)
+    if config and config.endswith("/"):
+        folder = config.rstrip("/")
+        return load_dataset(name, data_dir=folder, split=split, revision=revision)
+    return load_dataset(name, config, split=split, revision=revision)
 
 
 def _read_saved(path: Path, split: str) -> Dataset:

@@ -20,7 +20,7 @@ from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.files import shipped
 from r1_recipes.common.masking import masked_words
 from r1_recipes.common.yaml_text import read_yaml
-from r1_recipes.data.load import LoadReport, drop_overlap, load_dataset
+from r1_recipes.data.load import LoadReport, drop_overlap, drop_unanswered, load_dataset
 from r1_recipes.data.sources import split_fix
 from r1_recipes.models.smoke import example_rows, smoke_overrides
 from r1_recipes.prompts.formats import ResponseFormat
@@ -243,8 +243,8 @@ def load_splits(
     train, report = load_dataset(
         script, fmt, method, split="train", tokenizer=tokenizer, rows=examples
     )
-    if method == "grpo" and _JUDGED_BY.isdisjoint(train.column_names):
-        _check_golds(recipe)
+    if method == "grpo" and recipe.script.task_rewards is None:
+        train = _judged(recipe, train, report)
     splits = Splits(train, report)
     if script.smoke:
         return splits
@@ -294,19 +294,20 @@ def _check_row_count(recipe: Recipe, rows: int) -> None:
         )
 
 
-def _check_golds(recipe: Recipe) -> None:
-    """Refuse rewards that compare with a gold, of rows that have none; routed ones may
-    have no row.
-    """
-    if recipe.script.task_rewards is not None:
-        return
+def _judged(recipe: Recipe, rows: Dataset, report: LoadReport) -> Dataset:
+    """Return the rows with what the rewards compare with. Refuse rows that all lack it."""
     for name in recipe.script.reward_funcs:
-        if declared(REWARDS.get(name), "reads_gold"):
+        if not declared(REWARDS.get(name), "reads_gold"):
+            continue
+        if "solution" in rows.column_names:
+            rows = drop_unanswered(rows, report)
+        if not len(rows) or _JUDGED_BY.isdisjoint(rows.column_names):
             raise RecipeError(
                 f"{recipe.path}: mapper: reward {name!r} compares with a reference answer, which "
                 f"the rows do not have. Fix: solution_column: COLUMN; a mapper of your own that "
                 "returns {'question': …, 'solution': …}; or another reward"
             )
+    return rows
 
 
 def nothing_held_out(recipe: Recipe, rows: int) -> str:

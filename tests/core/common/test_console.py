@@ -1,4 +1,4 @@
-"""What a terminal or a pipe cannot show is escaped, and ends nothing."""
+"""Help texts can be printed where a terminal or a pipe has ASCII alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generated rows on disk: whole or not at all, whatever happens to process, file and disk."""
+"""Generated rows on disk: whole or not at all, also after a kill."""
 
 import pytest
 from hypothesis import given, settings

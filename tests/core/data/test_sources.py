@@ -5,7 +5,7 @@ import sys
 import types
 
 import datasets
-import huggingface_hub
+import huggingface_hub.constants
 import pytest
 
 from r1_recipes import verification

@@ -1,4 +1,4 @@
-"""The accuracy reward, on labelled real solutions and on everything that must not score."""
+"""The accuracy reward: what scores, and everything that must not."""
 
 import time
 

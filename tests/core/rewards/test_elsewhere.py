@@ -1,4 +1,4 @@
-"""The rewards in a script of TRL's and in its command, as docs/elsewhere.md shows them."""
+"""The rewards in a script of TRL's, as docs/elsewhere.md shows them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The place of a run: links in somebody else's folder are not followed, and folders with other files
-are left alone.
-"""
+"""The place of a run: links of its own are followed, folders with other files are left alone."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Every file in accelerate_configs/: what accelerate makes of it, and that every recipe goes with
-it.
-"""
+"""Every file in accelerate_configs/: what accelerate makes of it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The DeepSpeed files of accelerate_configs/ on two CPU processes: the run of one process, going on
-from a checkpoint, generation.
-"""
+"""The DeepSpeed files of accelerate_configs/ on two CPU processes: the run of one process."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What a start does about GPUs: one of several, one without bf16, several processes; and what a run
-says to type next.
-"""
+"""What a start does about GPUs: one of several, and one without bf16."""
 
 from __future__ import annotations
 

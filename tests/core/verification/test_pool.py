@@ -1,5 +1,5 @@
-"""Hanging and memory-hungry answers, killed workers, signals, forks: no honest verdict is lost, and
-nothing is left behind.
+"""Hanging and memory-hungry answers, killed workers: no honest verdict is lost, and nothing is
+left.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""`r1-recipes recipes`, `show` and `demo`."""
+"""`r1-recipes recipes` and `show`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The rewards of TinyZero's tasks: what each answer is paid, where the puzzle is read from, and
-what a model may write to break them.
-"""
+"""The rewards of TinyZero's tasks: what each answer is paid, and where the puzzle is read from."""
 
 from __future__ import annotations
 

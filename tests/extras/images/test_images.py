@@ -1,6 +1,4 @@
-"""GRPO on pictures: a tiny LLaVA learns from them, what it leaves can be read, and a model without
-eyes is refused.
-"""
+"""GRPO on pictures: a tiny LLaVA learns from them."""
 
 import json
 from pathlib import Path

@@ -84,25 +84,17 @@ def get_mapper(name: str, columns: Collection[str] = (), /, **config: Any) -> Ma
 
 def _fitting(columns: Collection[str]) -> str:
     """Return the mapper that needs the most of these columns and misses none."""
-    fitting = {
-        name: len(MAPPERS[name].columns)
-        for name in MAPPERS
-        if MAPPERS[name].columns and not _missing(MAPPERS[name], columns)
-    }
+    fitting = {}
+    for name, function in MAPPERS.items():
+        groups = [{*group.split("|")} for group in function.columns]
+        if groups and all(group & {*columns} for group in groups):
+            fitting[name] = len(groups)
     if not fitting:
         raise RecipeError(
             f"mapper: auto: no mapper fits the columns {', '.join(columns)}. "
             f"Fix: name one of {', '.join(MAPPERS)}, or set prompt_column and solution_column"
         )
     return max(fitting, key=lambda name: fitting[name])
-
-
-def _missing(
-    function: Any, columns: Collection[str], replaced: Collection[str] = ()
-) -> list[list[str]]:
-    """Return the columns that a mapper needs and that are not there, each with its alternatives."""
-    groups = [group.split("|") for group in getattr(function, "columns", ())]
-    return [group for group in groups if not {*group} & {*columns, *replaced}]
 
 
 def _check_columns(
@@ -113,13 +105,14 @@ def _check_columns(
     for key, column in named.items():
         if column not in columns:
             raise RecipeError(f"{key}: {unknown_name('column', column, columns)}")
-    missing = _missing(function, columns, [parameters[key].default for key in named])
-    if missing:
-        needed = ", ".join(" or ".join(map(repr, group)) for group in missing)
-        raise RecipeError(
-            f"mapper {name!r} needs column {needed}; the source has the columns "
-            f"{', '.join(columns)}"
-        )
+    present = {*columns, *(parameters[key].default for key in named)}
+    for group in getattr(function, "columns", ()):
+        if not {*group.split("|")} & present:
+            needed = " or ".join(map(repr, group.split("|")))
+            raise RecipeError(
+                f"mapper {name!r} needs column {needed}; the source has the columns "
+                f"{', '.join(columns)}"
+            )
 
 
 def example_rows(name: str) -> list[dict[str, Any]]:
@@ -135,7 +128,7 @@ def example_rows(name: str) -> list[dict[str, Any]]:
 
 
 def text(row: dict[str, Any], column: str, needed: bool = True) -> str:
-    """Return a cell as stripped text, or ``""`` if it is empty or missing.
+    """Return a cell as stripped text, as its author wrote it, or ``""`` if it is empty or missing.
 
     A list of one is what it holds. An empty cell skips the row if the mapper needs it.
     """
@@ -152,8 +145,12 @@ def text(row: dict[str, Any], column: str, needed: bool = True) -> str:
         )
     if isinstance(value, dict | bytes):
         raise SkipRow(f"column {column!r} holds a {type(value).__name__} instead of a text")
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        value = int(value)  # 72 in a column with decimals, or with an empty cell
     # Do not test for truth: a reference answer may be the number 0. NaN is not equal to itself.
-    cell = "" if value is None or value == [] or value != value else _written(value)
+    cell = "" if value is None or value == [] or value != value else str(value).strip()
+    if isinstance(value, date):  # datasets reads the text 2024-01-05 as midnight of that day
+        cell = cell.removesuffix(" 00:00:00")
     if needed and not cell:
         raise SkipRow(f"column {column!r} is empty")
     return cell
@@ -165,12 +162,3 @@ def _list_in(cell: str) -> Any:
         return json.loads(cell)
     except ValueError:
         return cell
-
-
-def _written(value: Any) -> str:
-    """Return a value as its author wrote it, before a reader of files made another type of it."""
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
-        return str(int(value))  # 72 in a column with decimals, or with an empty cell
-    # datasets reads the text 2024-01-05 as midnight of that day.
-    cell = str(value).strip()
-    return cell.removesuffix(" 00:00:00") if isinstance(value, date) else cell

@@ -196,10 +196,10 @@ def map_rows(columns: Settings, rows: Any) -> tuple[dict[int, Row], str, list[st
     named = {key: value for key, value in columns.items() if key.endswith("_column")}
     mapper = get_mapper(columns["mapper"], rows.column_names, **named)
     mapped, reasons = {}, Counter[str]()
-    read = set(re.findall(r"{(.*?)}", columns.get("prompt_template", "")))
+    read = ReadRow.read = set(re.findall(r"{(.*?)}", columns.get("prompt_template", "")))
     for index, row in enumerate(rows):
         try:
-            made = mapper(ReadRow(row, read))
+            made = mapper(ReadRow(row))
             if "solution_column" in columns and not made["solution"]:
                 raise SkipRow(f"column {columns['solution_column']!r} is empty")
             mapped[index] = made
@@ -225,7 +225,7 @@ def choose_columns(names: list[str], options: argparse.Namespace) -> Reasoned:
     flagged = options.question or options.answer
     if not flagged and {"instruction", "query"} & {*names} and {"output", "response"} & {*names}:
         return {"mapper": "alpaca", "keep_columns": []}, "Alpaca's, or the same by other names"
-    chats = [name for name in ("messages", "conversations") if name in names]
+    chats: list[Any] = [name for name in ("messages", "conversations") if name in names]
     question: Any = options.question or named_column("question", names) or (chats or [None])[0]
     others = [name for name in names if name != question]
     answer: Any = options.answer or named_column("answer", others)
