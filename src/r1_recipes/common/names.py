@@ -43,8 +43,8 @@ NAMES: dict[str, dict[str, str]] = {
     },
     # A model_name_or_path, and what returns its folder
     "model": {"embedded:SmolLM2-135M-Instruct": "demo:smollm2_checkpoint"},
-    # The first key of the column scorer, and what decides: (text, answer) -> bool
-    "scorer": {"countdown": "countdown.puzzle:score"},
+    # Of a row that needs no reference answer: (answer, *columns) -> bool
+    "checker": {"countdown": "countdown.puzzle:solves"},
 }
 
 

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 # Columns that trainers and reward calls use. A source column with one of these names would collide.
 _RESERVED_NAMES = """
-prompt prompts completion completions completion_ids messages solution scorer question reasoning
+prompt prompts completion completions completion_ids messages solution question reasoning
 chosen rejected image images environment environments trainer_state log_extra log_metric
 """
 _RESERVED = frozenset(_RESERVED_NAMES.split())
@@ -465,7 +465,7 @@ def drop_overlap(train: Dataset, held_out: Dataset) -> tuple[Dataset, int]:
 
 def drop_unanswered(rows: Dataset, report: LoadReport) -> Dataset:
     """Return the rows that have a reference answer, for rewards that compare with one."""
-    if "solution" not in rows.column_names or "scorer" in rows.column_names:
+    if "solution" not in rows.column_names or "nums" in rows.column_names:
         return rows
     empty = [row for row, solution in enumerate(rows["solution"]) if not solution]
     for row in empty:

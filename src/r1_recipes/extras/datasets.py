@@ -15,7 +15,7 @@ def verl(row: dict[str, Any]) -> MappedRow:
 
     The prompt stays as it is, even a whole template that ends in an open ``<think>``.
     ``data_source`` becomes the ``task``. A ``ground_truth`` with ``numbers`` and ``target`` is a
-    Countdown puzzle and becomes the ``scorer``. Search-R1 writes its answers as a ``target``.
+    Countdown puzzle: ``nums`` and ``target``. Search-R1 writes its answers as a ``target``.
     """
     mapped = as_prompt(row, read_messages(row, "prompt", "user"))
     mapped["task"] = text(row, "data_source")
@@ -27,7 +27,7 @@ def verl(row: dict[str, Any]) -> MappedRow:
 
         puzzle = read_puzzle(truth["numbers"], truth.get("target"))
         if puzzle:
-            return {**mapped, "solution": "", "scorer": puzzle.scorer}
+            return {**mapped, "solution": "", "nums": [*puzzle.numbers], "target": puzzle.target}
     target = truth.get("target") if isinstance(truth, dict) else truth
     return {**mapped, "solution": text({"ground_truth": target}, "ground_truth")}
 

@@ -23,7 +23,7 @@ class ParsedResponse:
 
     Attributes:
         reasoning: The text between the reasoning tags, or before the answer.
-        answer: The last answer after the reasoning. ``None`` too if boxes there contradict.
+        answer: The answer after the reasoning. ``None`` too if answers there contradict.
         well_formed: Whether the text is one reasoning, then one answer, and nothing else.
     """
 
@@ -109,7 +109,7 @@ class ResponseFormat:
         return self.read(self.prefill + completion)
 
     def read(self, text: str) -> ParsedResponse:
-        """Read the assistant's whole turn. The last answer after the last reasoning counts."""
+        """Read the assistant's whole turn. The answer after the last reasoning counts."""
         before, reasoning, rest = self._split(text)
         lead, answer, after = self._answer(rest)
         if self.reasoning_tags is None:
@@ -150,7 +150,11 @@ class ResponseFormat:
             start, end = spans[-1]
             return rest[: rest.rindex("\\", 0, start)], rest[start:end], rest[end + 1 :]
         if self.answer_tags:
-            return between(rest, *self.answer_tags)
+            lead, answer, after = between(rest, *self.answer_tags)
+            earlier = between(lead, *self.answer_tags)[1].strip()
+            if earlier and earlier != answer.strip():
+                return rest, "", ""  # two answers are none, or a model would list candidates
+            return lead, answer, after
         lead = self.layout.partition("{reasoning}")[2].partition("{answer}")[0]
         closing = self.reasoning_tags[1] if self.reasoning_tags else ""
         lead = lead.rpartition(closing)[2].strip()  # "Summary:"

@@ -1,8 +1,4 @@
-"""Rewards for a correct answer.
-
-:mod:`r1_recipes.verification` compares mathematics, once per batch for all rewards.
-:mod:`r1_recipes.extras.countdown.puzzle` checks puzzles.
-"""
+"""Rewards for a correct answer. :mod:`r1_recipes.verification` compares mathematics."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from r1_recipes import verification
+from r1_recipes.common import names
 from r1_recipes.common.messages import completion_texts, last_user_text
 from r1_recipes.prompts.formats import ParsedResponse, ResponseFormat
 from r1_recipes.rewards.registry import (
@@ -22,7 +19,6 @@ from r1_recipes.rewards.registry import (
     register_reward,
 )
 from r1_recipes.verification import Refusal, Verdict
-from r1_recipes.verification.numbers import PRECISION
 from r1_recipes.verification.spelling import LOCALES
 
 Texts = tuple[str | None, ...]  # one entry per completion
@@ -34,14 +30,9 @@ class MathReward(Reward):
 
     reads_gold = True
     number_locale: str = "en"  # "de" reads 1.250,5 as 1250.5, in reference answers and answers.
-    precision: int = PRECISION  # Decimal places to compare.
-    # With the question, an answer that only repeats it is wrong, and lists follow the order that it
-    # requires.
-    reads_question: bool = True
 
     def __post_init__(self) -> None:
         self.require(self.number_locale in LOCALES, "number_locale", f"one of {', '.join(LOCALES)}")
-        self.require(0 <= self.precision <= 15, "precision", "a number of places from 0 to 15")
 
 
 def parsed_answer(
@@ -77,7 +68,8 @@ def correctness(
     reward: MathReward,
     completions: Column,
     solution: Column | None = None,
-    scorer: Sequence[str | None] | None = None,
+    nums: Column | None = None,
+    target: Column | None = None,
     prompts: Column | None = None,
     log_metric: Log = ignore,
     log_extra: Log = ignore,
@@ -85,64 +77,57 @@ def correctness(
 ) -> tuple[Texts, Sequence[Verdict]]:
     """Return the final answer of each completion, and its verdict.
 
-    If a row has a ``scorer`` (JSON ``{"countdown": {"numbers": …, "target": n}}``), the checker of
-    that task decides instead of ``solution``. Slow answers of a batch may leave no time for another
-    answer. Such an answer is wrong if another answer to the same reference answer was wrong, so
-    that a slow answer never scores better than a wrong one. Otherwise it has no verdict.
+    A row with ``nums`` and ``target`` is a Countdown puzzle: an expression that makes the target is
+    right, and ``solution`` does not count. With the question, an answer that only repeats it is
+    wrong, and lists follow the order that it requires.
 
-    Logs the metrics ``verification/timeouts``, ``…/seconds`` and ``…/cache_hits`` once per batch,
-    from the first reward that compares it. Writes ``refused`` to the completions table: the reason
-    why an answer scored 0.
+    Logs the metrics ``verification/timeouts`` and ``verification/seconds`` once per batch, from the
+    first reward that compares it. Writes ``refused`` to the completions table: the reason why an
+    answer scored 0.
     """
-    nothing = [None] * len(completions)
-    if solution is None and scorer and all(scorer):
-        solution = nothing
-    solutions = tuple(reward.golds(solution, columns))
-    scorers = tuple(nothing if scorer is None else scorer)
-    questions = None
-    if reward.reads_question and prompts:
-        questions = tuple(map(last_user_text, prompts))
-    settings = (reward.number_locale, reward.precision, questions)
-    texts = tuple(completion_texts(completions))
+    puzzles = [False] * len(completions)
+    if nums is not None and target is not None:
+        puzzles = [
+            number is not None and goal is not None
+            for number, goal in zip(nums, target, strict=True)
+        ]
+        solution = [None] * len(completions) if all(puzzles) else solution
+    golds = reward.golds(solution, columns)
+    questions = tuple(map(last_user_text, prompts)) if prompts else None
     before = replace(verification.STATS)
-    answers, verdicts = _correctness(reward.response_format, texts, solutions, scorers, settings)
+    answers, verdicts = _correctness(
+        reward.response_format,
+        tuple(completion_texts(completions)),
+        tuple(None if puzzle else gold for puzzle, gold in zip(puzzles, golds, strict=True)),
+        questions,
+        reward.number_locale,
+    )
     if verification.STATS.seconds > before.seconds:
-        for name in ("timeouts", "seconds", "cache_hits"):
+        for name in ("timeouts", "seconds"):
             added = getattr(verification.STATS, name) - getattr(before, name)
             log_metric(f"verification/{name}", float(added))
+    if nums is not None and target is not None and any(puzzles):
+        solves = names.load("checker", "countdown")
+        rights = map(solves, answers, nums, target)
+        verdicts = [
+            Verdict(right, None if right else Refusal.DIFFERENT) if puzzle else verdict
+            for puzzle, right, verdict in zip(puzzles, rights, verdicts, strict=True)
+        ]
     log_extra("refused", [str(verdict.refusal or "") for verdict in verdicts])
-    # Selection keeps rows without a verdict, so running out of time must count as wrong there.
-    selects = columns.get("trainer_state", True) is None
-    keys = list(zip(solutions, scorers, strict=True))
-    found_wrong = {keys[row] for row, verdict in enumerate(verdicts) if verdict.right is False}
-    settled = []
-    for key, verdict in zip(keys, verdicts, strict=True):
-        if verdict.refusal is Refusal.HURRIED and (selects or key in found_wrong):
-            verdict = replace(verdict, right=False)
-        settled.append(verdict)
-    return answers, tuple(settled)
-
-
-_SCORER_REFUSALS = {True: None, False: Refusal.DIFFERENT, None: Refusal.HURRIED}
+    return answers, verdicts
 
 
 @lru_cache(maxsize=1)  # All rewards of a step compare the same batch.
 def _correctness(
     fmt: ResponseFormat,
     texts: tuple[str, ...],
-    solutions: Texts,
-    scorers: Texts,
-    settings: tuple[str, int, tuple[str, ...] | None],
+    golds: Texts,
+    questions: tuple[str, ...] | None,
+    locale: str,
 ) -> tuple[Texts, Sequence[Verdict]]:
     parsed = [_answer(fmt, text) for text in texts]
     answers = tuple(answer for answer, _ in parsed)
-    golds = [None if spec else gold for spec, gold in zip(scorers, solutions, strict=True)]
-    verdicts = verification.judge(golds, answers, *settings)
-    scored = {row: spec for row, spec in enumerate(scorers) if spec}
-    if scored:
-        rights = verification.score([*scored.values()], [answers[row] for row in scored])
-        for row, right in zip(scored, rights, strict=True):
-            verdicts[row] = Verdict(right, _SCORER_REFUSALS[right])
+    verdicts = verification.judge(golds, answers, locale, questions)
     for row, (_, refusal) in enumerate(parsed):
         if refusal and verdicts[row].right is False:
             verdicts[row] = Verdict(False, refusal)
@@ -153,11 +138,10 @@ def _correctness(
 class AccuracyReward(MathReward, AnswerReward):
     """Return 1.0 if the final answer equals the reference answer in ``solution``, else 0.0.
 
-    Range: {0, 1}. Return ``None`` if the reference answer is empty or prose, or if slow answers of
-    the batch left no time to compare and no other answer to it was wrong. Only the answer in the
+    Range: {0, 1}. Return ``None`` if the reference answer is empty or prose. Only the answer in the
     response format counts. An answer inside the reasoning, several answers, or a chain of equations
-    get 0.0. math-verify compares. Source: the
-    accuracy reward of DeepSeek-R1 (arXiv:2501.12948, section 2.2.2).
+    get 0.0. math-verify compares. Source: the accuracy reward of DeepSeek-R1 (arXiv:2501.12948,
+    section 2.2.2).
     """
 
     def __call__(

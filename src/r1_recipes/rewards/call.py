@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from r1_recipes import verification
 from r1_recipes.common import processes
 from r1_recipes.common.errors import (
     USER_ERRORS,
@@ -27,8 +28,6 @@ from r1_recipes.common.errors import (
 from r1_recipes.common.messages import clip
 from r1_recipes.prompts.formats import boxes
 from r1_recipes.rewards.registry import Values, ignore
-from r1_recipes.verification.gold import read_gold
-from r1_recipes.verification.reading import read_answer, settle
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -187,8 +186,7 @@ def conflicting_solutions(questions: Iterable[str], solutions: Iterable[Any]) ->
         known = first.setdefault(question, solution)
         if not known or not solution or known == solution or question in conflicts:
             continue
-        gold = read_gold(known)
-        if gold and not settle(gold, read_answer(solution, gold)):
+        if verification.grade([known], [solution]) == [False]:
             conflicts[question] = f"{clip(question, 120)!r} has {known!r:.80} and {solution!r:.80}"
     if not conflicts:
         return ""

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_JUDGED_BY = {"solution", "scorer", "nums"}  # columns that the rewards for right answers read
+_JUDGED_BY = {"solution", "nums"}  # columns that the rewards for right answers read
 
 
 def start(argv: Sequence[str] | None, method: str) -> Run:

@@ -1,21 +1,14 @@
-"""Find where a text states its answer: in its boxes, after "answer is", or in its last line.
-
-The time is linear in the length.
-"""
+"""Find where a text states its answer: in its boxes, after "answer is", or in its last line."""
 
 import re
 
 from r1_recipes.prompts.formats import boxed_spans
 from r1_recipes.verification.spelling import clean
-from r1_recipes.verification.words import is_expression
 
-# A longer answer is wrong without being read. Reference answers of MATH, GSM8K and OpenR1-Math are
-# far shorter, and the parsers' time grows faster than the length.
+# A longer answer is wrong without being read.
 MAX_ANSWER_CHARS = 1000
-
 ANCHOR = re.compile(r"(?i)####|\banswer[\s*_]*(?:is\b|:|：)|答案(?:是|为|:|：)")
-# A sentence after the answer: "I hope it is correct." A sentence with a number is kept, because it
-# may retract the answer.
+# "I hope it is correct." A sentence with a number is kept, because it may retract the answer.
 _AFTERTHOUGHT = re.compile(r"(?<=\S)[.。]\s+[^\d\W][^\d]*\Z")
 _CLOSING_LINES = re.compile(r"(?:\s*(?:\$\$|\\\]|\\\)))+\s*\Z")
 
@@ -35,17 +28,11 @@ def one_spelling_of_boxes(text: str) -> str:
 
 
 def final_answer(text: str) -> str | None:
-    """Return the final answer of a whole completion.
+    """Return the final answer of a whole completion, ``None`` if it commits to none.
 
     The answer is in the boxes, which are compared with each other. Without a box, the answer
     follows the last "answer is", "answer:" or ``####``. Otherwise the answer is the last line, if
-    the line is nothing but one expression. The time is linear in the length.
-
-    Args:
-        text: The completion.
-
-    Returns:
-        The answer, or ``None`` if the completion commits to none.
+    the line has no words.
     """
     text = one_spelling_of_boxes(text)
     if "\\boxed" in text:
@@ -62,8 +49,8 @@ def final_answer(text: str) -> str | None:
         return None
     end = _CLOSING_LINES.sub("", text[-MAX_ANSWER_CHARS:])
     line = end.rstrip().rpartition("\n")[2]
-    cleaned = clean(line)
-    return line if cleaned and is_expression(cleaned) else None
+    words = re.search(r"(?<![\\A-Za-z])[^\W\d_]{3,}", clean(line))
+    return None if words or not clean(line) else line
 
 
 def boxes_of(text: str) -> list[str]:

@@ -1,280 +1,115 @@
-"""Run the workers from the trainer's process: hand out tasks, replace workers that die, and keep a
-batch within its time budget.
+"""Compare expressions in processes that the kernel kills at their time limit.
 
-A batch is judged in two passes. In the first pass, a task has ``QUICK_SECONDS`` of its worker's
-processor time; the kernel ends a worker that needs more. Each reference answer has a share of the
-time that may be lost in this way. Tasks of a reference answer that has used up its share get
-``HURRIED_SECONDS``. In the second pass, the reference answers of lost tasks share the rest of the
-batch's budget. Eight tasks that hang therefore cost as much as a single one.
+The trainer starts a server, which imports math-verify and forks the workers. The kernel kills a
+worker that takes too long, also in a C function (``9^{9^{9^{9}}}``). The server answers for it and
+forks another. A worker ends when the trainer does, because its connection ends.
 """
 
-from __future__ import annotations
-
 import contextlib
+import functools
 import json
-import math
+import logging
+import mmap
 import os
+import resource
 import signal
 import subprocess
 import sys
-from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from enum import Enum, auto
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from multiprocessing.reduction import send_handle
-from pathlib import Path
+from typing import Any
 
 from r1_recipes.common.processes import cores_per_rank
+from r1_recipes.verification import expressions
+from r1_recipes.verification.trees import build, same
 
-# Limits are CPU time, not wall-clock time: a busy machine must not time out a correct answer.
-QUICK_SECONDS = 0.5  # limit of a task in the first pass
-# Limit in the first pass after the share of its reference answer, or half of the budget, is lost.
-# Ordinary tasks take a tenth of it.
-HURRIED_SECONDS = 0.05
-# Limit of a task in both passes. Times the number of workers, it is the budget of a batch for tasks
-# that take longer than QUICK_SECONDS.
-TASK_SECONDS = 4.5
-# Wall-clock limit of a task, as a multiple of its CPU limit. It ends a worker that sleeps or that
-# gets no CPU time.
-BUSY_FACTOR = 10.0
-# For the fork server to import sympy: many ranks may start on one cold network disk.
-START_SECONDS = 120.0
-MAX_STARTS = 5  # the batch fails after so many killed fork servers in a row
-MAX_WORKERS = 8
-# A worker has at most 32 tasks and is given more when fewer than 3 are left, so that it never waits
-# for the trainer.
-WINDOW = 32
-REFILL = 3
-# Other variables may be API keys, which processes that read hostile texts must not have.
-KEPT_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONHOME")
-
-# ("module:function", *arguments). The arguments are JSON values. The first one is the same for all
-# tasks of one reference answer.
-Task = tuple[str, str | None, *tuple[object, ...]]
+Task = tuple[str, str, bool]  # the reference answer and the answer as mathematics; is it ordered?
+SECONDS = 1.0  # processor time of a task, so that a busy machine makes no right answer wrong
+WAIT_SECONDS = 300.0  # for a reply, as many ranks may import SymPy from one cold disk
+MEMORY_BYTES = 2 << 30
 
 
-class Lost(Enum):
-    """Why a task has no verdict after its worker was killed."""
-
-    SLOW = auto()  # the task had QUICK_SECONDS or more in the second pass, too
-    HURRIED = auto()  # it had less, because others spent the batch's budget
-
-
-# The function's result (a text is an error message), or why there is none.
-Reply = bool | str | Lost
-
-
-@dataclass
-class VerificationStats:
-    comparisons: int = 0  # done by workers
-    cache_hits: int = 0  # verdicts that were already known, or were shared within a batch
-    timeouts: int = 0  # comparisons that ran out of time or memory, or took their worker down
-    seconds: float = 0.0  # of wall-clock time inside grade and score, worker start-up included
+@functools.lru_cache(1)
+def workers_of(process: int) -> tuple[list[Any], subprocess.Popen]:
+    """Return the connections to a process's workers, and their server. They start if need be."""
+    pipes = [Pipe() for _ in range(min(8, cores_per_rank()))]
+    theirs = [there.fileno() for _, there in pipes]
+    # multiprocessing's own server would import the user's script, and torch with it.
+    code = f"from r1_recipes.verification.pool import serve; serve({theirs})"
+    command = [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path}; {code}"]
+    kept = ("PATH", "LD_LIBRARY_PATH", "PYTHONHOME")  # other variables may be API keys
+    environment = {name: os.environ[name] for name in kept if name in os.environ}
+    server = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=theirs, env=environment)
+    for _, there in pipes:
+        there.close()
+    return [here for here, _ in pipes], server
 
 
-STATS = VerificationStats()
-
-
-def worker_count() -> int:
-    """Return the number of workers. The trainer itself waits while they work."""
-    return min(MAX_WORKERS, cores_per_rank())
-
-
-class Pool:
-    """The workers of this process and their fork server (see worker.py), which imports math-verify
-    in the background.
-    """
-
-    def __init__(self, size: int | None = None) -> None:
-        self.size = size or worker_count()
-        self.workers: list[Worker] = []
-        self.modules: set[str] = set()  # imported by the fork server before it forks
-        self.start_server()
-
-    def run(self, tasks: Sequence[Task]) -> list[Reply]:
-        """Return a reply for each task.
-
-        Tasks with the same reference answer should be adjacent. Raise ``RuntimeError`` if workers
-        cannot be started.
-        """
-        modules = {task[0].partition(":")[0] for task in tasks}
-        if not modules <= self.modules:
-            self.modules |= modules
-            self.stop_workers()
-        replies: list[Reply] = [Lost.HURRIED] * len(tasks)
+def run(tasks: list[Task]) -> dict[Task, bool | None]:
+    """Return for each task whether the answer is right, ``None`` where that took too long."""
+    for _ in range(2):
         try:
-            self._judge(tasks, replies)
-        except BaseException:
-            # Also on Ctrl-C: a late reply must not be taken for a reply of the next batch.
-            self.stop_workers()
-            raise
-        STATS.timeouts += sum(isinstance(reply, Lost) for reply in replies)
-        STATS.comparisons += len(tasks)
-        return replies
+            return _replies(tasks)
+        except (EOFError, OSError):  # something has killed the server
+            continue
+    raise RuntimeError("the processes that compare answers end at once. Their error stands above")
 
-    def _judge(self, tasks: Sequence[Task], replies: list[Reply]) -> None:
-        """Run the two passes and write the replies."""
-        budget = TASK_SECONDS * self.size
-        golds = [task[1] for task in tasks]
-        lost = {}
-        spent: dict[object, float] = defaultdict(float)  # seconds lost per reference answer
-        share = budget / 2 / max(1, len(set(golds)))
 
-        def quick(index: int) -> float:
-            if spent[golds[index]] < share and sum(spent.values()) < budget / 2:
-                return QUICK_SECONDS
-            return HURRIED_SECONDS
+def _replies(tasks: list[Task]) -> dict[Task, bool | None]:
+    free, left = list(workers_of(os.getpid())[0]), list(tasks)
+    given: dict[Any, Task] = {}
+    replies: dict[Task, bool | None] = {}
+    try:
+        while left or given:
+            while left and free:
+                worker = free.pop()
+                given[worker] = left.pop()
+                worker.send_bytes(json.dumps(given[worker]).encode())
+            ready: list[Any] = wait(given, WAIT_SECONDS)
+            if not ready:
+                raise EOFError
+            for worker in ready:
+                replies[given.pop(worker)] = json.loads(worker.recv_bytes())
+                free.append(worker)
+    finally:
+        if len(replies) < len(tasks):  # on Ctrl-C, too: a late reply would answer the next task
+            workers_of.cache_clear()
+    return replies
 
-        def shared(index: int) -> float:
-            return min(TASK_SECONDS - QUICK_SECONDS, left / len(slow) / slow[golds[index]])
 
-        for index, limit in self._pass(tasks, replies, range(len(tasks)), WINDOW, quick):
-            lost[index] = limit
-            if limit >= QUICK_SECONDS:
-                spent[golds[index]] += limit
-        left = budget - sum(lost.values())
-        slow = Counter(golds[index] for index in lost)
-        # Start the longest tasks first, so that the last one to start is short.
-        retries = [index for index in lost if shared(index) >= lost[index]]
-        retries.sort(key=shared, reverse=True)
-        for index, limit in self._pass(tasks, replies, retries, 1, shared):
-            if limit >= QUICK_SECONDS:
-                replies[index] = Lost.SLOW
+def serve(connections: list[int]) -> None:
+    """Fork a worker for each connection, and another for each that is killed."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # the trainer decides what these end
+        signal.signal(number, signal.SIG_IGN)
+    logging.disable()
+    with contextlib.suppress(ValueError):  # there is a lower limit
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    expressions.enter_worker()
+    busy = mmap.mmap(-1, max(connections) + 1)
+    idle, workers = set(connections), dict[int, int]()
+    while idle or workers:
+        for connection in idle:
+            workers[os.fork() or _work(connection, busy)] = connection
+        pid, status = os.wait()
+        connection = workers.pop(pid)
+        idle = {connection} if status else set()
+        if busy[connection]:
+            busy[connection] = 0
+            with contextlib.suppress(OSError):
+                Connection(os.dup(connection)).send_bytes(b"null")
 
-    def _pass(
-        self,
-        tasks: Sequence[Task],
-        replies: list[Reply],
-        indices: Iterable[int],
-        window: int,
-        limit: Callable[[int], float],
-    ) -> Iterator[tuple[int, float]]:
-        """Run tasks and write their replies. Yield each task whose worker died, and its
-        time limit.
-        """
-        waiting = deque(indices)
+
+def _work(number: int, busy: mmap.mmap) -> int:
+    """Answer the tasks of one connection. Never return."""
+    with contextlib.suppress(EOFError, OSError):  # until the trainer ends
+        connection = Connection(number)
         while True:
-            self._hand_out(waiting, tasks, window, limit)
-            busy = [worker for worker in self.workers if worker.given]
-            if not busy:
-                return
-            ready = wait([worker.connection for worker in busy])
-            for worker in busy:
-                if worker.connection not in ready:
-                    continue
-                index, task_limit = worker.given.popleft()
-                try:
-                    replies[index], retires = json.loads(worker.connection.recv_bytes())
-                except (OSError, EOFError):
-                    retires = True
-                    yield index, task_limit
-                if retires:
-                    waiting.extendleft(index for index, _ in reversed(worker.given))
-                    worker.connection.close()
-                    self.workers.remove(worker)
-
-    def _hand_out(
-        self,
-        waiting: deque[int],
-        tasks: Sequence[Task],
-        window: int,
-        limit: Callable[[int], float],
-    ) -> None:
-        for slot in range(self.size):
-            if not waiting:
-                return
-            if slot == len(self.workers):
-                self.start_worker()
-            worker = self.workers[slot]
-            if len(worker.given) < min(REFILL, window):
-                share = min(window, math.ceil(len(waiting) / (2 * self.size)))
-                for _ in range(share):
-                    index = waiting.popleft()
-                    seconds = limit(index)
-                    worker.given.append((index, seconds))
-                    message = [seconds, seconds * BUSY_FACTOR, *tasks[index]]
-                    # A dead worker is noticed when its reply is read.
-                    with contextlib.suppress(OSError):
-                        worker.connection.send_bytes(json.dumps(message).encode())
-
-    def start_server(self) -> None:
-        # Use the parent's path, which code may have changed, and the folder of this package.
-        path = [entry for entry in sys.path if entry]
-        path.append(str(Path(__file__).resolve().parents[2]))
-        self.control, child_end = Pipe()
-        code = (
-            f"from r1_recipes.verification.worker import fork_server; "
-            f"fork_server({child_end.fileno()}, {os.getpid()})"
-        )
-        environment = {
-            "PYTHONPATH": os.pathsep.join(path),
-            "PYTHONUTF8": "1",
-            "OMP_NUM_THREADS": "1",
-            "OPENBLAS_NUM_THREADS": "1",
-        }
-        for name in KEPT_ENVIRONMENT:
-            if name in os.environ:
-                environment[name] = os.environ[name]
-        # The child inherits the blocked signals, so that no signal ends it while it starts.
-        unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        try:
-            with child_end:
-                self.server = subprocess.Popen(
-                    [sys.executable, "-P", "-c", code],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    pass_fds=[child_end.fileno()],
-                    env=environment,
-                )
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
-
-    def stop_server(self) -> None:
-        self.server.kill()
-        self.server.wait()
-        self.control.close()
-
-    def start_worker(self) -> Worker:
-        for _ in range(MAX_STARTS):
-            parent_end, worker_end = Pipe()
-            try:
-                with worker_end:
-                    self.control.send_bytes(json.dumps(sorted(self.modules)).encode())
-                    send_handle(self.control, worker_end.fileno(), self.server.pid)
-                if not self.control.poll(START_SECONDS):
-                    reply = f"no reply in {START_SECONDS:g} s"
-                    break
-                reply = json.loads(self.control.recv_bytes())
-            except (OSError, EOFError) as error:  # Something killed the fork server.
-                reply = f"{MAX_STARTS} times in a row: {error}"
-                self.stop_server()
-                self.start_server()
-                continue
-            if isinstance(reply, str):
-                break
-            self.workers.append(Worker(reply, parent_end))
-            return self.workers[-1]
-        raise RuntimeError(f"a verification worker could not start: {reply}")
-
-    def stop_workers(self) -> None:
-        """Close every connection. An idle worker ends at once, a busy one with its reply or at its
-        limit.
-        """
-        for worker in self.workers:
-            worker.connection.close()
-        self.workers.clear()
-
-    def close(self) -> None:
-        self.stop_workers()
-        self.stop_server()
-
-
-@dataclass
-class Worker:
-    pid: int
-    connection: Connection
-    # Indices of tasks, with the limit of each.
-    given: deque[tuple[int, float]] = field(default_factory=deque)
+            gold, answer, ordered = json.loads(connection.recv_bytes())
+            busy[number], right = 1, False
+            signal.setitimer(signal.ITIMER_PROF, SECONDS)
+            with contextlib.suppress(Exception):  # a hostile text may raise anything in SymPy
+                right = same(build(gold), build(answer), ordered)
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            busy[number] = 0
+            connection.send_bytes(json.dumps(right).encode())
+    os._exit(0)

@@ -1,287 +1,287 @@
-"""Read an answer into the expressions that all have to equal the reference answer.
+"""Read a reference answer, a question and an answer: choices, words, units, and mathematics.
 
-There are four steps: locate (:mod:`~r1_recipes.verification.locate`), normalise
-(:mod:`~r1_recipes.verification.spelling`), reject for a reason
-(:class:`~r1_recipes.verification.lexicon.Refusal`), compare. Normalising may change the style of a
-text but never removes what carries meaning. Every function here takes time linear in the length of
-the text, or reads at most ``MAX_ANSWER_CHARS`` of it.
+Every sign of an answer has to be accounted for: mathematics by :mod:`.trees`, words beside it by
+the few rules here. Anything else makes the answer wrong.
 """
 
-from __future__ import annotations
-
+import functools
 import re
-import unicodedata
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import StrEnum
 
-from r1_recipes.verification.expression import Answer, Refused
-from r1_recipes.verification.gold import Gold
-from r1_recipes.verification.lexicon import Refusal, chosen, chosen_letters, refusals
-from r1_recipes.verification.locate import (
-    ANCHOR,
-    MAX_ANSWER_CHARS,
-    boxes_of,
-    one_spelling_of_boxes,
-)
-from r1_recipes.verification.numbers import NUMBER, PRECISION, read_value
-from r1_recipes.verification.signs import typed, with_single_spaces
-from r1_recipes.verification.spelling import clean
-from r1_recipes.verification.wordings import read_words, ways_of
-from r1_recipes.verification.words import TELLING, plain_words, prose
+from r1_recipes.verification.locate import MAX_ANSWER_CHARS, boxes_of, one_spelling_of_boxes
+from r1_recipes.verification.numbers import read_number
+from r1_recipes.verification.spelling import clean, squeezed
+from r1_recipes.verification.trees import build, split
 
-_STRUCK = re.compile(
-    r"~~|[\w)}] ~ [\w(\\]|\\(?:cancel|st|sout|xcancel|bcancel)(?![A-Za-z])|¬|\\neg(?![A-Za-z])"
-)
-# The Japanese mark of a long vowel and a Korean vowel look like a minus sign.
-_LONG_VOWEL = re.compile(r"[ーㅡ]\s*[\dA-Za-z(\\]")
-# A prime means a derivative, a foot or a minute: (x^2)', 72''.
-_PRIME = re.compile(
-    r"(?:[\d)\]}]|(?<![A-Za-z'])[A-Za-z])(?:'(?![A-Za-z])|[′″’](?![A-Za-z]))|\^\s*\{?\s*\\prime"
+MAX_GOLD_WORDS = 12  # a text with more words is a solution or a proof
+MAX_QUESTION_CHARS = 20_000  # only the end of a longer question is read
+
+
+class Refusal(StrEnum):
+    """Why an answer gets a reward of 0, as ``log_extra`` shows it."""
+
+    NO_ANSWER = "no answer in the format"
+    INSIDE = "answer inside the reasoning, or in blocks that contradict each other or never close"
+    TOO_LONG = "too long"
+    SEVERAL = "several different answers"
+    WORDS = "words that may change the answer"
+    UNREADABLE = "no expression found"
+    DIFFERENT = "differs from the reference answer"
+    COPIED = "copied out of the question"
+    SLOW = "took too long"
+    GOLD = "the reference answer is empty, prose or a question"
+
+
+class Refused(Exception):
+    """Raised when a text is not one answer. Its argument is the :class:`Refusal`."""
+
+
+# Any words may stand beside a number, "72 clips in total", except these, which change it.
+_CHANGES = re.compile(
+    r"(?i)\b(?:not?|nor|never|neither|none|without|except|but|wrong|incorrect|false|minus|negative|"
+    r"plus|times|half|halves|thirds?|quarters?|doubled?|twice|thrice|tripled?|squared|cubed|"
+    r"(?:square|cube|roots?) of|(?:square|cube) roots?|power|factorial|reciprocal|inverse|opposite|"
+    r"hundreds?|thousands?|(?:m|b|tr)illions?|dozens?|(?:less|more|fewer|greater) than|"
+    r"at (?:least|most)|up to|over|under|above|below|between|almost|nearly|maybe|perhaps|guess|if|"
+    r"unless|sinh|cosh|mod|point)\b|n't\b|[?？不非没倍半减加负分多少约万亿百]|千(?![米克瓦])"
 )
 _OPENING = re.compile(
-    r"(?i)\A(?:[^\d\\]*[,;]\s*)?(?:(?:so|thus|hence|therefore),?\s+)?(?:the|my|our)?\s*(?:final|"
-    r"correct)?\s*answer\s*(?:is\b:?|:)\s*"
+    r"(?i)\A(?:so|thus|hence|therefore)?,?\s*(?:the|my|our)?\s*(?:final|correct)?\s*"
+    r"(?:answer|option|choice)s?\b\s*(?:(?:is|are)\b:?|:)?\s*|\A(?:故?选|答案[是为:：])\s*"
 )
-# "Answer:" in languages whose letters are refused beside a number.
-_FOREIGN_OPENING = re.compile(
-    r"\A\s*(?:Ответ|Đáp (?:số|án)|Resposta|Відповідь)\s*(?:là)?\s*[:：]\s*"
+_LINK = re.compile(r"(?:\b(?:is|are|was|were|equals|get|have|to)|[:=：为是])\s*\Z")
+# A run of letters. Two beside a digit are a product: 5ab.
+_RUN = re.compile(
+    r"(?<![\\A-Za-z])(?<!begin\{)(?<!end\{)"
+    r"(?:[A-Za-z]{3,}|(?<![\d})])[A-Za-z]{2}(?![A-Za-z])|[^\W\d_A-Za-z]+)"
 )
-_SPACED = re.compile(r"\d,\s+\d{3}(?!\d)")  # 1, 250 is two numbers
-# The place of a maximum is not a second value: "4, attained when x = 1".
-_ATTAINED = re.compile(
-    r"(?<=\d),?\s+(?:which is )?(?:attained|achieved|reached)\s+(?:when|at|for)\s+"
-    r"[a-z]\s*=[^=,;]*\Z"
+# A word of a reference answer and not a product: it has a vowel and no operation beside it.
+_WORD = re.compile(
+    r"(?i)(?<![\\a-z\d)}*^_/+-])(?<!begin\{)(?<!end\{)(?=[a-z]*[aeiouy])[a-z]{3,}(?![a-z*^_/+])"
 )
-_RECORD = re.compile(
-    r"\s*\{\s*\"(?:final_)?(?:answer|result|value)\"\s*:\s*\"?([^\"{}]*)\"?\s*\}\s*"
+_ONLY_WORDS = re.compile(r"(?i:no|yes|true|false|none|.*\d\s*[ap]\.?\s?m\b.*)|[A-Z]{2,5}")  # 4 p.m.
+_GLUED = (  # units that may follow a number without a space; 2mg may be a product
+    r"(?:[mcdk]m|ft|yd|mi|kg|lbs?|oz|ms|secs?|mins?|hrs?|hours?|m[lL]|mph|kph|rpm|[kM]?Hz|[km]?Pa|"
+    r"[kM][JWV])(?![A-Za-z])"
 )
-_ONLY_A_BOX = re.compile(r"(?s)[\s$]*\\boxed\{.*\}[\s$.]*")
-# Text before or after a box that belongs to the answer: "71 or", "-", "\\frac{1}{"; "or 71", "^2".
-_LEADS = re.compile(
-    r"(?i)(?:[-+/^<>{\d~]|(?<!\\)\(|(?<!\*)\*|(?<![A-Za-z\\])[A-Za-z](?=\\?\Z)|[)!]|"
-    r"\\(?!\(|\[|quad|,|;|therefore|text|implies|Rightarrow|boxed|left|end|newline|\s)[A-Za-z]+|"
-    r"\b(?:or|not|isn't|than|minus|negative|guess|half|double|twice|root|of|wrong(?: "
-    r"answer)?(?: is)?|sinh|cosh)\b:?)\s*\$?\s*\Z"
+_UNIT = (
+    rf"(?:{_GLUED}|(?:[mgshlLNJWVACFK]|\\Omega|\\mu)(?![A-Za-z])|[\u4e00-\u9fff]+|"
+    r"(?!(?:and|or|to|if|for|where)\b)[A-Za-z]{3,})(?:\s*\^\s*\{?-?[123]\}?|[23](?!\d))?"
 )
-_TRAILS = re.compile(
-    r"(?i)\A(?:\s*\$?\s*(?:,?\s*\d|[-+/^?}_'=<>²³]|(?:and|,|;|&)\s+(?:[A-J](?![A-Za-z])|\$?-?\d)|"
-    r"\*\s*\d|[.(\[]\d|\\[,;]\s*\d|"
-    r",?\s*(?:or|hundred|million|thousand|billion|trillion|dozen|squared|mod|no)\b|"
-    r"\.?\s*actually\b|\(?(?:is )?(?:wrong|not|incorrect|should|but)\b|"
-    r"\\(?:cdot|times|div|pi|pm|pmod|bmod|tag|sqrt|frac|ne|neq|le|ge|framebox|"
-    r"fbox)(?![A-Za-z]))|[A-Za-z](?![A-Za-z])|"
-    r"(?-i:[\s$]*(?:[|,;&]|and\b)\s*(?:\\?\(?[$(]*[-\d]|\w+\W*\Z)|"
-    r"\W*(?:\\?\w+\s*\{(?:[a-z]+\}\{)?)*\W*\d+\W*\Z|\s*\$*\s+[A-J]\s*\Z))"
+_WITH_UNIT = re.compile(
+    r"([^A-Za-z]*(?:\\(?:frac|sqrt|pi|cdot|times|infty)[^A-Za-z]*)*[\d}])"
+    rf"(?:\s+|(?={_GLUED}|[\u4e00-\u9fff]))"
+    rf"({_UNIT}(?:(?:\s*(?:/|-|\\cdot)\s*|\s+)(?:(?:per|of|in)\s+)?{_UNIT})*)"
 )
-# Unicode categories of digits of other scripts, of signs that no keyboard has (they would count as
-# prose), of control characters and of lone surrogates.
-_STRANGE_TEXT = "Nd No Nl Cs Cc Cf Co Lm Sm Pd Sk So Sc Mn Me Po Ps Pe Pi Pf"
-_STRANGE = frozenset(_STRANGE_TEXT.split())
-_USUAL = frozenset("$€£¥￥₹₽₩¢«»°℃℉✓✔✅，。、：；！？…·•“”‘’「」『』（）《》【】¡ーｰ々ゝヽ")
-# Scripts of words that may stand beside an answer.
-_SCRIPTS = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL")
-_WORD = re.compile(r"[^\W\d_]+")
+_JOINT = re.compile(r"\s*[,;]?\s*(?:\b(?:and|or)\b|\\lor(?![a-z])|[或和、])\s*")
+# It says what a letter stands for: k \in \mathbb{Z}, for all x.
+_CONDITION = re.compile(
+    r"[\s,(]*(?:where|for|with)?\s*\b[kmn]\s*(?:is an integer|\\in\s*(?:\\math\w+)?\s*\{?[NZR]\}?"
+    r"(?:[_^]\{?[+*]\}?)?)\)?\s*\Z|\s*,?\s*\(?for (?:all|any|every)[a-z ]+\)?\Z"
+)
+_ORDER = re.compile(
+    r"(?i)\b(?:(?:a|de)scending|(?:in|de)creasing|numerical|chronological|alphabetical) order\b|"
+    r"\border(?:ed)? from\b|\bin order (?:from|of)\b|从[小大低高]到[大小高低]|"
+    r"\bfrom (?:the )?(?:least|small|low|short|light|great|large|high|long|big)\w* to\b"
+)
+_OPERATION = re.compile(
+    r"[+*/^=!]|[\w)}]\s*-|\\(?:frac|cdot|times|div|int|sum|prod|lim|sqrt|begin|binom)"
+)
+_NUMERALS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+# Words and signs that stand for one symbol. "there are" may stand before them.
+_SPELLINGS = {
+    symbol: re.compile(rf"(?i)(?:there (?:is|are) |it has )?(?:{pattern})")
+    for symbol, pattern in {
+        r"\mathbb{R}": r"(?:(?:the set of )?all )?real(?: number)?s?|"
+        r"\(-\\infty\s*,\s*\+?\s*\\infty\s*\)|-\\infty\s*<\s*[a-z]\s*<\s*\+?\\infty",
+        r"\emptyset": r"(?:the )?empty set|no (?:real )?solutions?|\\\{\s*\\\}",
+        **{str(digit): rf"{word}(?: [a-z]+s)?" for digit, word in enumerate(_NUMERALS)},
+    }.items()
+}
 
 
-def read_answer(text: str, gold: Gold, locale: str = "en") -> Answer:
-    """Read an answer. Return what has to equal the reference answer, the verdict, or the
-    refusal.
+@dataclass(frozen=True)
+class Gold:
+    """A reference answer: a choice, words, or mathematics."""
+
+    raw: str
+    plain: str  # in one spelling, without white space: an answer with the same text is right
+    letters: str = ""  # of a choice: "B", "ABD"
+    words: str = ""  # if it is words
+    mathematics: str = ""  # if it is mathematics
+    variables: frozenset[str] = frozenset()
+    is_list: bool = False
+
+
+@functools.lru_cache(16_384)
+def read_gold(text: str, locale: str = "en") -> Gold | None:
+    """Read a reference answer. Return ``None`` if it is empty, too long, prose or a question."""
+    text = one_spelling_of_boxes(text)
+    text = (", ".join(boxes_of(text)) or text.rpartition("####")[2]).strip()
+    if len(text) > MAX_ANSWER_CHARS or text.endswith(("?", "？")):
+        return None
+    cleaned = spelled(text, locale)
+    if not cleaned or len(_RUN.findall(cleaned)) > MAX_GOLD_WORDS:
+        return None
+    option = re.fullmatch(r"\(([A-J])\)\s*(\S.*)", cleaned)  # (C) 17
+    if option:
+        value = read_gold(option[2], locale)
+        return value and replace(value, letters=option[1])
+    gold = Gold(text, squeezed(cleaned), letters=_letters_of_choice(cleaned))
+    return gold if gold.letters else _mathematics(cleaned, gold)
+
+
+def spelled(text: str, locale: str = "en") -> str:
+    """Return a text in one spelling, without "the answer is", or the symbol that it stands for."""
+    text = _OPENING.sub("", clean(text, locale))
+    symbols = (symbol for symbol, pattern in _SPELLINGS.items() if pattern.fullmatch(text))
+    return next(symbols, text)
+
+
+def _letters_of_choice(text: str) -> str:
+    """Return the letters that a text consists of: ``B``, ``(B)``, ``ABD``, ``A, B and D``."""
+    left = re.sub(r"\band\b|[\s,、和()\"'\[\]]", "", text)
+    is_choice = re.fullmatch("[A-J]+", left) and list(left) == sorted(set(left))
+    return left if is_choice else ""
+
+
+def _mathematics(cleaned: str, gold: Gold) -> Gold:
+    """Read mathematics. If words stand in it, only the same text is right."""
+    main = _CONDITION.sub("", cleaned)
+    parts = [part for part in split(_JOINT.sub(", ", main)) if part]
+    values = list(map(_without_unit, parts))
+    units = {part[len(value) :] for part, value in zip(parts, values, strict=True)} - {""}
+    text = ", ".join(values)
+    if "\\approx" in text:  # x \approx 1.31, or 2\sqrt{3} \approx 3.46
+        exact, _, near = text.partition("\\approx")
+        text = near.strip() if exact.strip().isalpha() else exact.strip()
+    value = text.rpartition("=")[2] if build(text)[0] == "=" else text
+    has_words = not text.isascii() or _WORD.search(value)
+    if has_words or len(units) > 1 or _ONLY_WORDS.fullmatch(main) or not re.search(r"[\w\\]", text):
+        return replace(gold, words=_key(cleaned))
+    letters = re.findall("[A-Za-z]", re.sub(r"\\[A-Za-z]+|\{pmatrix\}", " ", text))
+    is_list = build(value)[0] in ("list", "union", "()", "{}", "[]", "(]", "[)")
+    return replace(gold, mathematics=text, variables=frozenset(letters), is_list=is_list)
+
+
+def _without_unit(text: str) -> str:
+    """Return a number without its unit; any other text unchanged."""
+    found = _WITH_UNIT.fullmatch(text)
+    if found is None or not re.search(r"\d", found[1]) or _CHANGES.search(found[2]):
+        return text
+    return found[1].strip().removesuffix("-")
+
+
+def read_answer(text: str, gold: Gold, locale: str = "en") -> bool | str:  # noqa: C901
+    """Return a verdict, or the mathematics that :func:`.trees.same` compares with the reference
+    answer's. Raise :class:`Refused` if the text is not one answer.
     """
     if len(text) > MAX_ANSWER_CHARS:
-        return Answer(refusal=Refusal.TOO_LONG)
-    if gold.value is not None and not gold.left_out and locale == "en":
-        may_be_money = not gold.units and not gold.value.percent
-        number = text.removeprefix(r"\$") if may_be_money else text
-        if NUMBER.fullmatch(number):
-            return Answer((number,))  # true of most answers to GSM8K
-    try:
-        return _read(text, gold, locale)
-    except Refused as refused:
-        return Answer(refusal=refused.args[0])
-
-
-def _read(text: str, gold: Gold, locale: str) -> Answer:
-    boxes = _unboxed(one_spelling_of_boxes(text), gold)
-    if len(boxes) != 1:
-        return _read_boxes(boxes, gold, locale)
-    text = _FOREIGN_OPENING.sub("", with_single_spaces(_final_part(boxes[0])))
-    if _has_strange_signs(text, gold):
-        raise Refused(Refusal.STRANGE)
-    cleaned = _ATTAINED.sub("", clean(text, locale))
-    opening = _OPENING.match(cleaned)
-    if opening:
-        cleaned = clean(cleaned[opening.end() :].removesuffix("!"))
-    if not cleaned:
+        raise Refused(Refusal.TOO_LONG)
+    text = one_spelling_of_boxes(text).rpartition("####")[2]
+    boxes = boxes_of(text) if "\\boxed" in text else [text]
+    # The values of a list may stand in one box each. Otherwise each box has to be right.
+    cleaned = spelled((", " if gold.is_list else " = ").join(boxes), locale)
+    if not cleaned or "\\boxed" in cleaned:
         raise Refused(Refusal.UNREADABLE)
-    if gold.value is not None and _SPACED.search(cleaned) and not _SPACED.search(gold.raw):
-        raise Refused(Refusal.SEVERAL)
-    if gold.value is not None:  # beside a number, the e of 5e-3 is not Euler's
-        cleaned = re.sub(r"\A(-?\d+)e(-\d)\Z", r"\1\\cdot 10^{\2}", cleaned)
-    return _read_choice(cleaned, gold) or read_words(text, cleaned, gold)
-
-
-def _unboxed(text: str, gold: Gold) -> list[str]:
-    """Return the contents of a text's boxes, or the text itself if it has none.
-
-    Up to three boxes inside each other are accepted as a mistake. More are refused as hostile.
-    """
-    boxes = [text]
-    for depth in range(3):
-        if len(boxes) != 1 or "\\boxed" not in boxes[0]:
-            return boxes
-        if depth and not _ONLY_A_BOX.fullmatch(boxes[0]):
-            raise Refused(Refusal.SEVERAL)  # the outer box has a second answer
-        boxes = _boxes(boxes[0], gold)
-    if len(boxes) == 1 and "\\boxed" in boxes[0]:
-        raise Refused(Refusal.HOSTILE)
-    return boxes
-
-
-def _boxes(text: str, gold: Gold) -> list[str]:
-    """Return the contents of a text's boxes, and the text behind "the answer is" beside them."""
-    if _is_part_of_more(text):
-        raise Refused(Refusal.SEVERAL)
-    boxes = boxes_of(text)
-    _, *anchored = ANCHOR.split(text)
-    if anchored and "\\boxed" not in anchored[-1] and _says_another(anchored[-1], gold):
-        boxes.append(anchored[-1])  # "\\boxed{72}. The answer is 71."
-    return boxes
-
-
-def _final_part(text: str) -> str:
-    """Return the text behind ``####``, or the value of ``{"answer": 72}``."""
-    before, _, text = text.rpartition("####")
-    if _LEADS.search(before):
-        raise Refused(Refusal.SEVERAL)
-    record = _RECORD.fullmatch(text)
-    return record[1] if record else text
-
-
-def _has_strange_signs(text: str, gold: Gold) -> bool:
-    """Return whether a text is struck out or has primes or rare signs, unless the reference answer
-    has them.
-    """
-    for signs in (_STRUCK, _LONG_VOWEL):
-        if signs.search(text) and not signs.search(gold.raw):
-            return True
-    # The prime in the name of "f'(x) = 2x" changes nothing.
-    value = text if gold.relations else text.rpartition("=")[2]
-    if gold.words is None and not _PRIME.search(gold.raw) and _PRIME.search(value):
+    if squeezed(cleaned) == gold.plain:
         return True
-    return not _unusual(typed(text)).issubset(gold.raw)
+    if gold.mathematics and read_number(cleaned):
+        return cleaned
+    if gold.letters:
+        chosen, cleaned = choice_of(cleaned)
+        if chosen and not (chosen == gold.letters and gold.mathematics and cleaned):
+            return chosen == gold.letters
+    if not gold.mathematics:
+        return bool(gold.words) and _says(cleaned, gold.words)
+    cleaned = _CONDITION.sub("", cleaned)
+    if gold.is_list:
+        parts = split(_JOINT.sub(", ", _behind_lead(cleaned, gold) or cleaned))
+        return ", ".join(_value(part, gold) for part in parts if part)
+    return _value(re.sub(r"\s*,?\s+or\s+", " = ", cleaned), gold)  # each value has to be right
 
 
-def _read_choice(cleaned: str, gold: Gold) -> Answer | None:
-    """Read an answer to a choice, also to one whose reference answer has the option's text: ``(C)
-    17``.
+def choice_of(text: str) -> tuple[str, str]:
+    """Return the letters of the options that a spelled text names, and the text behind them. Return
+    no letters if it names none, or does not say clearly which.
     """
-    if gold.letters is not None:
-        named = chosen_letters(cleaned)
-        if not gold.ordered:
-            named = "".join(sorted(named))
-        return Answer(verdict=named == gold.letters)
-    if gold.letter is None:
+    letters = _letters_of_choice(text)
+    if letters:
+        return letters, ""
+    found = re.match(r"\(?\s*([A-J])\s*(?:\)|[.:、])\s*(.*)", text)
+    other = r"\([A-J]\)|\b[B-J]\b|\bA\W*\Z|(?i:\b(?:or|not|and [a-j])\b)|n't\b"
+    return ("", text) if found is None or re.search(other, found[2]) else (found[1], found[2])
+
+
+def _key(text: str) -> str:
+    """Return what counts of words: letters, digits and signs of mathematics, in lower case."""
+    return re.sub(r"[^\w:/+^<>=|\\*-]", "", text.casefold())
+
+
+def _says(text: str, gold: str) -> bool:
+    """Return whether an answer in words says the reference answer: ``It is Monday``."""
+    for agreeing, against in (("yes|true", "no|not|false"), ("no|false", "yes|true")):
+        if gold in agreeing.split("|"):
+            rest = rf"[.,;:](?!.*\b(?:{against}|or|but|if|maybe)\b).*"
+            return bool(re.fullmatch(rf"(?is)(?:{agreeing})(?:{rest})?", text))
+    lead = re.match(r"(?is)(.*?)(?:\b(?:is|are|was|on)\s(?:\s*(?:the|an?|on|in)\s)?|[是为])", text)
+    is_led = lead and _key(text[lead.end() :]) == gold and not _CHANGES.search(lead[1])
+    return bool(is_led) or _key(text) == gold
+
+
+def _behind_lead(text: str, gold: Gold) -> str | None:
+    """Return the text behind words that introduce it, ``the solutions are``. Return ``None`` if
+    words stand elsewhere. Products of the reference answer's letters are no words.
+    """
+    words = [run.end() for run in _RUN.finditer(text) if not gold.variables.issuperset(run[0])]
+    lead, rest = text[: max(words, default=0)], text[max(words, default=0) :].strip()
+    is_linked = not words or _LINK.search(lead) or rest[:1] in (":", "=")
+    if not is_linked or _CHANGES.search(lead) or re.search(r"\d", lead):
         return None
-    option = chosen(cleaned)
-    has_text = gold.words != gold.letter.casefold()
-    others = rf"\b(?!{gold.letter})[B-J](?![A-Za-z'])|\(A\)|\bA\s*="
-    if has_text and re.search(others, cleaned):
-        return Answer(verdict=False)  # "D = 17" and "17, choice (D)" do not answer "(C) 17"
-    if option is None:
-        return Answer(verdict=False) if gold.words is not None else None
-    letter, text = option
-    if letter == gold.letter and gold.words is None and re.search(r"\w", text):
-        return read_answer(text, replace(gold, letter=None))  # "(C) 18" is not "(C) 17"
-    # (C) Tuesday is not (C) Monday
-    same_text = not has_text or plain_words(text) in ("", gold.words)
-    return Answer(verdict=letter == gold.letter and same_text)
+    return rest.lstrip(" :=")
 
 
-def _is_part_of_more(text: str) -> bool:
-    r"""Return whether a box is only a part of the answer: -\boxed{72}, \boxed{72} + 1, \boxed{B}
-    and C.
+def _value(text: str, gold: Gold) -> str:
+    """Return one value of an answer without the words beside it."""
+    text = text if gold.variables else _without_unit(text)
+    bare = _behind_lead(text, gold)
+    if bare == text:
+        return text
+    known = gold.raw.casefold()
+    changes = [word[0] for word in _CHANGES.finditer(text) if word[0].casefold() not in known]
+    if changes or (gold.variables and bare is None):
+        raise Refused(Refusal.WORDS)
+    if bare is None:  # Exactly one piece between the words has to be mathematics.
+        pieces = [piece.strip(" .,:;=") for piece in _RUN.split(text)]
+        telling = [piece for piece in pieces if re.search(r"\d|\\\w|\\{|[-+*^=<>]\s*[\w(]", piece)]
+        if len(telling) != 1:
+            raise Refused(Refusal.SEVERAL if telling else Refusal.UNREADABLE)
+        bare = telling[0].removesuffix("!") if text.endswith("!") else telling[0].rstrip("/- ")
+    return bare if gold.variables else _without_unit(bare)
+
+
+@functools.lru_cache(4096)
+def asks_for_order(question: str) -> bool:
+    """Return whether a question asks for a list in an order."""
+    return _ORDER.search(question[-MAX_QUESTION_CHARS:]) is not None
+
+
+def is_copied(answer: str, reference: str, question: str) -> bool:
+    """Return whether an answer with an operation stands in the question unchanged, and is not the
+    text of the reference answer or a fraction in lowest terms.
     """
-    before = typed(text[: text.index("\\boxed")])
-    after = typed(text.rpartition("}")[2])
-    if _LEADS.search(before) or _TRAILS.search(after):
-        return True
-    if re.search(r"(?:\A|\s)[A-J]\s+\$*\Z", before):
-        return True  # "A \\boxed{B}"
-    words = re.findall(r"([A-Za-z]+):?\s*\$*\Z", before)
-    if words and ways_of(words[0]):
-        return True
-    words += re.findall(r"\A\W*([A-Za-z]+)", after)
-    return bool(refusals(" ".join(words)))
-
-
-def _says_another(beside: str, gold: Gold) -> bool:
-    """Return whether the text behind "the answer is", beside a box, may be a different answer."""
-    if gold.letter or gold.letters:
-        return re.match(r"\W*[A-J](?![A-Za-z])", beside) is not None
-    if gold.words is None:
-        return TELLING.search(beside) is not None
-    return 0 < len(prose(beside)) < 5
-
-
-def _unusual(text: str) -> set[str]:
-    """Return the signs of a text that no keyboard has and that may change a number: marks, symbols,
-    digits of other scripts.
-    """
-    if text.isascii() and text.isprintable():
-        return set()
-    words = set()
-    for word in _WORD.findall(text):
-        if not word.isascii() and (len(word) > 2 or word in "éèà"):
-            words.update(word)
-    unusual = set()
-    for char in set(text) - _USUAL:
-        if " " <= char <= "~" or char.isspace():
-            continue
-        is_foreign = char.isalpha() and not _is_written(char, words)
-        if is_foreign or unicodedata.category(char) in _STRANGE:
-            unusual.add(char)
-    return unusual
-
-
-def _is_written(char: str, words: set[str]) -> bool:
-    """Return whether a letter belongs to words that may stand beside an answer: Chinese, Japanese,
-    Korean, or a Latin word with accents.
-    """
-    name = unicodedata.name(char, "")
-    return name.startswith(_SCRIPTS) or (name.startswith("LATIN") and char in words)
-
-
-def _read_boxes(boxes: list[str], gold: Gold, locale: str) -> Answer:
-    """Read an answer with several boxes. They form a list if the reference answer is a list;
-    otherwise each must equal it.
-    """
-    if not boxes:
-        raise Refused(Refusal.NO_ANSWER)
-    if gold.several:
-        if any("\\boxed" in box for box in boxes):
-            raise Refused(Refusal.SEVERAL)
-        return read_answer(", ".join(boxes), gold, locale)
-    if len(boxes) > 4:
-        raise Refused(Refusal.SEVERAL)
-    answers = [read_answer(box, gold, locale) for box in boxes]
-    if any(answer.refusal or answer.verdict is False for answer in answers):
-        raise Refused(Refusal.SEVERAL)
-    if all(answer.verdict for answer in answers):
-        return Answer(verdict=True)
-    sides = tuple(side for answer in answers for side in answer.sides)
-    rounded = tuple(side for answer in answers for side in answer.rounded)
-    return Answer(sides, rounded)
-
-
-def settle(gold: Gold, answer: Answer, precision: int = PRECISION) -> bool | None:
-    """Return the verdict if it needs no parser, or ``None`` if a worker has to compare."""
-    if answer.refusal is not None and not answer.sides:
+    gold, text = read_gold(reference), _bare(answer)
+    if gold is None or gold.letters or gold.words or len(text) < 3 or not _OPERATION.search(text):
         return False
-    if answer.verdict is not None or gold.value is None or answer.rounded or answer.pairs:
-        return answer.verdict
-    equal = []
-    for side in answer.sides:
-        value = read_value(side)
-        equal.append(None if value is None else gold.value.equals(value, precision))
-    if False in equal:
-        return False
-    return None if None in equal else True
+    number = read_number(text)
+    is_result = text == _bare(gold.raw) or str(number and number.value) == text
+    return not is_result and text in _bare(question[-MAX_QUESTION_CHARS:])
+
+
+@functools.lru_cache(4096)
+def _bare(text: str) -> str:
+    """Return a text without white space, styling, brackets of groups, and a name in front."""
+    text = clean(re.sub(r"(?s)\\boxed\s*\{(.*)\}", r"\1", text))
+    text = re.sub(r"\\frac\{(\w+)\}\{(\w+)\}", r"\1/\2", text.replace(r"\times", r"\cdot"))
+    return re.sub(r"\A[A-Za-z](?:\([a-z]\))?=", "", re.sub(r"[\s{}]", "", text))

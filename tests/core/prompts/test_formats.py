@@ -91,9 +91,9 @@ def test_the_prompt_asks_for_the_format_s_own_tags(name):
         ),  # the same answer twice
         (
             "<think>\na\n</think>\n<answer>\n71\n</answer><answer>\n72\n</answer>",
-            "72",
+            None,
             False,
-        ),  # of two different ones, the last
+        ),  # two different ones
         ("<think>\n<answer>72</answer>\n</think>\n<answer>\n71\n</answer>", "71", False),
         (
             "<think>\n<answer>72</answer>\n</think>\nno idea",

@@ -4,10 +4,8 @@ import time
 
 import pytest
 
-import r1_recipes.extras.countdown.puzzle  # noqa: F401 (registers its scorer)
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import completion_texts
-from r1_recipes.data import get_mapper
 from r1_recipes.prompts import FORMATS, get_response_format
 from r1_recipes.rewards.accuracy import AccuracyReward, AnswerContainsReward, parsed_answer
 
@@ -56,6 +54,7 @@ def test_answers(answer, gold, expected):
         think(
             "71", reasoning="<answer>72</answer>"
         ),  # right answer block inside the reasoning, wrong one after it
+        think("71") + "<answer>72</answer>",  # contradicting blocks
         "<answer>72</answer>" + think("71"),
         "<think>72</think>",
         "<think>so <answer>72</answer>",  # the reasoning never ends
@@ -85,19 +84,20 @@ def test_logging():
     assert metrics["verification/seconds"] >= 0.0
 
 
-def test_scorer_column_decides_its_rows():
-    spec = get_mapper("countdown")({"nums": [1, 2, 3], "target": 7})["scorer"]
+def test_a_puzzle_decides_its_rows():
+    nums, target = [1, 2, 3], 7
     completions = [think("1 + 2 * 3"), think("7"), "nothing", think("72"), think("72")]
     rewards = reward()(
         completions=completions,
         solution=[None, "7", "7", "72", None],
-        scorer=[spec, spec, spec, "", None],
+        nums=[nums, nums, nums, None, None],
+        target=[target, target, target, None, None],
     )
     assert rewards == [1.0, 0.0, 0.0, 1.0, None]
-    # A row with a scorer needs no reference answer.
-    assert reward()(completions=completions[:1], scorer=[spec]) == [1.0]
+    # A puzzle needs no reference answer.
+    assert reward()(completions=completions[:1], nums=[nums], target=[target]) == [1.0]
     with pytest.raises(RecipeError, match="solution"):
-        reward()(completions=completions[:2], scorer=[spec, None])
+        reward()(completions=completions[:2], nums=[nums, None], target=[target, None])
 
 
 def test_answer_contains():

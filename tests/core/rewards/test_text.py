@@ -63,9 +63,9 @@ def paid(cls, completion, fmt=FORMATS["think_answer"]):
         (
             TAGGED + "\n<answer>\n5\n</answer>",
             0.0,
-            0.6,
+            0.1,
             0.5,
-        ),  # the last answer counts
+        ),  # two that contradict: no answer, 0.1 for the reasoning
         (
             "<think>\n\n</think>\n<answer>\n72\n</answer>",
             0.0,

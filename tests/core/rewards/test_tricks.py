@@ -22,7 +22,6 @@ TRICKS = {
     "72": [
         "72 and a half",
         "anything but 72",
-        r"\boxed{\boxed{72}71}",
         "either 71 or 72",
         "72, not 71",
         "no, 72",

@@ -1,4 +1,4 @@
-"""Answers that must not score, answers that must, and letters that no reading may lose.
+"""Answers that must not score, and answers that must.
 
 ``tricks.jsonl``: wrong answers that an attack on the rules tried, by class. ``honest.jsonl``: right
 answers as models write them. Both were written by hand for these rules; a line has ``gold`` and
@@ -6,19 +6,9 @@ answers as models write them. Both were written by hand for these rules; a line 
 """
 
 import json
-import re
 from pathlib import Path
 
-import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
-
 from r1_recipes.verification import judge
-from r1_recipes.verification.gold import read_gold
-from r1_recipes.verification.units import UNITS
-from r1_recipes.verification.words import letters
-
-pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).parent
 
@@ -53,41 +43,3 @@ def test_honest_spellings_score():
         if v.right is not True
     ]
     assert refused == []
-
-
-FACTOR = st.sampled_from(
-    [
-        *"abcdehkmnpqrstuvxyzABGLMNPQRT",
-        "2",
-        "3",
-        "10",
-        r"\pi ",
-        "(x+1)",
-        "v^2",
-        r"\sqrt{k}",
-        r"\theta ",
-    ]
-)
-
-
-@given(
-    st.lists(st.lists(FACTOR, min_size=1, max_size=4), min_size=1, max_size=4),
-    st.sampled_from(["+", " + ", "-", " - "]),
-    st.booleans(),
-)
-@settings(max_examples=300, deadline=None)
-def test_a_gold_keeps_every_letter_of_its_algebra(terms, sign, spaced):
-    gold = sign.join((" " if spaced else "").join(term) for term in terms)
-    assume(
-        letters(gold) and len(gold) > 1 and not re.search(r"\de[-+]?\d", gold)
-    )  # 2e3 is a number
-    # 2 s and 2cm are a number with its unit.
-    assume(not re.fullmatch(rf"\d+ [A-Za-z]|\d+\s*(?:{UNITS})", gold))
-    read = read_gold(gold)
-    assert read is not None
-    # What is no expression is its own text, whole.
-    kept = letters(read.text) if read.text is not None else letters(read.raw)
-    assert {letter.lower() for letter in letters(gold)} <= {letter.lower() for letter in kept}, (
-        gold,
-        read,
-    )

@@ -13,6 +13,10 @@ pytestmark = pytest.mark.slow
 PUZZLE = Puzzle((7, 4, 3), 31)
 
 
+def columns_of(puzzle, count):
+    return {"nums": [list(puzzle.numbers)] * count, "target": [puzzle.target] * count}
+
+
 def reward(name="countdown", fmt="think_answer", **params):
     return get_reward_funcs([name], fmt, **params)[0]
 
@@ -22,9 +26,7 @@ def think(answer, reasoning="7*4 is 28"):
 
 
 def scored(*completions, puzzle=PUZZLE, **params):
-    return reward(**params)(
-        completions=list(completions), scorer=[puzzle.scorer] * len(completions)
-    )
+    return reward(**params)(completions=list(completions), **columns_of(puzzle, len(completions)))
 
 
 def test_scores():
@@ -60,7 +62,7 @@ def test_grpo_zeros_total():
         " 28",
         "</think> so <answer>7*4+3</answer>",
     ]
-    columns = {"scorer": [PUZZLE.scorer] * len(texts)}
+    columns = columns_of(PUZZLE, len(texts))
     totals = [
         0.1 * a + b
         for a, b in zip(
@@ -75,11 +77,8 @@ def test_grpo_zeros_total():
 @pytest.mark.parametrize(
     "columns",
     [
-        {"scorer": PUZZLE.scorer},
         {"nums": [7, 4, 3], "target": 31},
         {"nums": (7, 4, 3), "target": 31.0},
-        {"scorer": "", "nums": [7, 4, 3], "target": 31},
-        {"scorer": PUZZLE.scorer, "nums": [1], "target": 1},  # the mapper's word goes first
     ],
 )
 def test_where_the_puzzle_stands(columns):
@@ -91,7 +90,7 @@ def test_every_format_reads_the_answer():
     for fmt in FORMATS.values():
         for answer in ("7 * 4 + 3", "7 × 4 + 3 = 31", r"7 \times 4 + 3"):
             completion = fmt.render_completion("7 times 4 is 28", answer)
-            assert reward(fmt=fmt)(completions=[completion], scorer=[PUZZLE.scorer]) == [1.0], (
+            assert reward(fmt=fmt)(completions=[completion], **columns_of(PUZZLE, 1)) == [1.0], (
                 fmt.name,
                 answer,
             )

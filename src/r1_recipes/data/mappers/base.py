@@ -106,13 +106,13 @@ def _check_columns(
         if column not in columns:
             raise RecipeError(f"{key}: {unknown_name('column', column, columns)}")
     present = {*columns, *(parameters[key].default for key in named)}
-    for group in getattr(function, "columns", ()):
-        if not {*group.split("|")} & present:
-            needed = " or ".join(map(repr, group.split("|")))
-            raise RecipeError(
-                f"mapper {name!r} needs column {needed}; the source has the columns "
-                f"{', '.join(columns)}"
-            )
+    groups = [group.split("|") for group in getattr(function, "columns", ())]
+    missing = [" or ".join(map(repr, group)) for group in groups if not {*group} & present]
+    if missing:
+        raise RecipeError(
+            f"mapper {name!r} needs column {', '.join(missing)}; the source has the columns "
+            f"{', '.join(columns)}"
+        )
 
 
 def example_rows(name: str) -> list[dict[str, Any]]:

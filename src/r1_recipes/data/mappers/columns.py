@@ -81,9 +81,10 @@ def generated(row: dict[str, Any], well_formed: bool = True) -> MappedRow:
         earlier = read_messages(row, "earlier_messages")
         mapped["messages"] = [*earlier, {"role": "user", "content": mapped["question"]}]
     mapped["solution"] = text(row, "solution", needed=False)
-    for key in ("scorer", "task"):
-        if key in row:
-            mapped[key] = text(row, key, needed=False)
+    if "task" in row:
+        mapped["task"] = text(row, "task", needed=False)
+    if row.get("nums") is not None and row.get("target") is not None:  # of a Countdown puzzle
+        mapped |= {"nums": row["nums"], "target": row["target"]}
     if "response" in row:
         mapped["response"] = row["response"] or ""
     return {**mapped, "well_formed": well_formed}

@@ -9,9 +9,8 @@ from r1_recipes.extras import judges
 from r1_recipes.prompts.formats import boxed_spans
 from r1_recipes.rewards.accuracy import MathReward, correctness
 from r1_recipes.rewards.registry import AnswerReward, Column, Log, Values, ignore, register_reward
-from r1_recipes.verification import Refusal, Verdict
-from r1_recipes.verification.lexicon import chosen
-from r1_recipes.verification.reading import ANCHOR
+from r1_recipes.verification.locate import ANCHOR
+from r1_recipes.verification.reading import choice_of, spelled
 
 # A number keeps its sign, its decimal point, and a slash, colon or comparison sign beside it. A
 # word keeps a sign at its end: HER2+ is not HER2-. A hyphen after a letter is not a sign: Type-2 is
@@ -65,11 +64,8 @@ def choice(text: str) -> tuple[str, list[str]] | None:
 
     Return ``None`` if there is no letter, or several.
     """
-    option = chosen(text)
-    if option is None:
-        return None
-    letter, rest = option
-    return letter, words(rest)
+    letters, rest = choice_of(spelled(text))
+    return (letters, words(rest)) if len(letters) == 1 else None
 
 
 _LATEX_COMMAND = re.compile(r"\\[a-zA-Z]+")
@@ -188,21 +184,14 @@ class AnswerMatchReward(MathReward, AnswerReward):
     ) -> Values:
         solutions = [(text or "").strip() for text in self.golds(solution, columns)]
         answers = [self.answer(text) for text in completion_texts(completions)]
-        _, verdicts = correctness(
-            self,
-            completions,
-            solutions,
-            prompts=prompts or None,
-            trainer_state=columns.get("trainer_state", True),
-        )
+        _, verdicts = correctness(self, completions, solutions, prompts=prompts or None)
         scores: Values = []
         matched_by = []
         slots = {}
         for row, (answer, text) in enumerate(zip(answers, solutions, strict=True)):
             rule = _rule(answer, text, verdicts[row].right)
             comparable = bool(words(text))
-            late = verdicts[row] == Verdict(None, Refusal.HURRIED) and not rule
-            scores.append(float(rule != "") if comparable and not late else None)
+            scores.append(float(rule != "") if comparable else None)
             matched_by.append(rule)
             if self.match_judge and answer and comparable and not rule:
                 question = last_user_text(prompts[row]) if prompts else ""

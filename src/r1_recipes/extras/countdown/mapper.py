@@ -1,5 +1,6 @@
 """Map Countdown puzzles to questions, with reasoning for SFT."""
 
+import json
 import zlib
 from typing import Any
 
@@ -54,7 +55,8 @@ def countdown(
     mapped = {
         "question": question,
         "solution": expression,
-        "scorer": puzzle.scorer,
+        "nums": numbers,
+        "target": puzzle.target,
         "task": "countdown",
     }
     if not expression:
@@ -66,7 +68,8 @@ def countdown(
 
 def _worked(puzzle: Any, expression: str, reasoning: str, worked_share: float) -> MappedRow:
     """Return the reasoning for SFT, and the answer that goes with it."""
-    checksum = zlib.crc32(puzzle.scorer.encode())
+    drawn = {"countdown": {"numbers": puzzle.numbers, "target": puzzle.target}}
+    checksum = zlib.crc32(json.dumps(drawn).encode())  # the same rows in every version
     if checksum >= worked_share * 2**32:
         guess = _guess(list(puzzle.numbers), checksum)
         return {"reasoning": f"Perhaps {guess} is {puzzle.target}.", "answer": guess}

@@ -7,18 +7,14 @@ a quotient within 1e-5 of the target counts as the target.
 """
 
 import ast
-import json
 import operator
 import re
 import warnings
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from functools import lru_cache
 from itertools import combinations
 from random import Random
 from typing import Any, NamedTuple
-
-from r1_recipes.verification.scorers import register_scorer
 
 # Python's parser warns about "1is 2". This filter, by the name in compute(), works in every thread,
 # unlike catch_warnings.
@@ -35,11 +31,6 @@ class Puzzle(NamedTuple):
     numbers: tuple[int, ...]
     target: int
 
-    @property
-    def scorer(self) -> str:
-        """Return the column ``scorer``, by which ``accuracy`` and its variants check answers."""
-        return json.dumps({"countdown": {"numbers": self.numbers, "target": self.target}})
-
 
 def read_puzzle(numbers: Any, target: Any) -> Puzzle | None:
     """Return the puzzle of two columns of a row, or ``None`` if they hold no puzzle.
@@ -55,32 +46,9 @@ def read_puzzle(numbers: Any, target: Any) -> Puzzle | None:
     return None if min(whole) < 0 else Puzzle(tuple(whole), goal)
 
 
-@lru_cache(maxsize=4096)
-def scorer_puzzle(spec: str) -> Puzzle | None:
-    """Return the puzzle of a ``scorer`` column, or ``None`` if the scorer is of another task.
-
-    Raises:
-        ValueError: The column is not a JSON object, or holds no puzzle.
-    """
-    try:
-        parsed = json.loads(spec)
-        if "countdown" not in parsed:
-            return None
-        puzzle = read_puzzle(parsed["countdown"]["numbers"], parsed["countdown"]["target"])
-    except (ValueError, RecursionError, AttributeError, KeyError, TypeError):
-        puzzle = None
-    if puzzle is None:
-        raise ValueError(
-            f'a Countdown scorer must be JSON {{"countdown": {{"numbers": […], "target": '
-            f"n}}}}, got {spec[:80]!r}"
-        )
-    return puzzle
-
-
-@register_scorer("countdown")
-def score(spec: str, answer: str | None) -> bool:
-    """Return whether the answer solves the puzzle of a ``scorer`` column."""
-    puzzle = scorer_puzzle(spec)
+def solves(answer: str | None, nums: Any, target: Any) -> bool:
+    """Return whether an answer solves the puzzle of a row's columns ``nums`` and ``target``."""
+    puzzle = read_puzzle(nums, target)
     return puzzle is not None and answer is not None and check(answer, *puzzle)
 
 

@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import completion_texts
-from r1_recipes.extras.countdown.puzzle import Puzzle, check, read_puzzle, scorer_puzzle
+from r1_recipes.extras.countdown.puzzle import Puzzle, check, read_puzzle
 from r1_recipes.prompts.formats import between
 from r1_recipes.rewards.accuracy import parsed_answer
 from r1_recipes.rewards.registry import AnswerReward, Column, Log, Values, ignore, register_reward
@@ -15,9 +14,9 @@ class CountdownReward(AnswerReward):
     """Return 1.0 if the answer makes the target, using every number exactly once.
 
     Range: {0, ``countdown_format_score``, 1}. Any other answer scores ``countdown_format_score``,
-    and a missing answer 0.0. Return ``None`` for a row without a puzzle in ``scorer`` (which the
-    mappers ``countdown`` and ``verl`` write) or in ``nums`` and ``target``. The answer is the whole
-    answer block of the response format.
+    and a missing answer 0.0. Return ``None`` for a row without a puzzle in ``nums`` and ``target``,
+    which the mappers ``countdown`` and ``verl`` write. The answer is the whole answer block of the
+    response format.
 
     Source: TinyZero (1.0, 0.1 and 0), which reads the last block of the last line of a completion.
     Or GRPO-Zero, which reads the first block: set ``countdown_format_score: 0``, and
@@ -33,26 +32,16 @@ class CountdownReward(AnswerReward):
         self,
         completions: Column,
         *,
-        scorer: Column | None = None,
+        nums: Column | None = None,
+        target: Column | None = None,
         log_extra: Log = ignore,
         **columns: Any,
     ) -> Values:
-        nothing = [None] * len(completions)
-        nums, target = columns.get("nums", nothing), columns.get("target", nothing)
-        if scorer is None and ("nums" not in columns or "target" not in columns):
+        if nums is None or target is None:
             raise self.missing(
-                "the puzzles: a column 'scorer' (mapper: countdown, or verl), or 'nums' and "
-                "'target'",
-                columns,
+                "the puzzles: columns 'nums' and 'target' (mapper: countdown, or verl)", columns
             )
-        rows = zip(scorer or nothing, nums, target, strict=True)
-        try:
-            puzzles = [
-                scorer_puzzle(spec) if spec else read_puzzle(numbers, goal)
-                for spec, numbers, goal in rows
-            ]
-        except ValueError as error:
-            raise RecipeError(f"reward {self.name!r}: column 'scorer': {error}") from error
+        puzzles = list(map(read_puzzle, nums, target))
         answers = [self._read(text) for text in completion_texts(completions)]
         self.log_answers(
             log_extra,

@@ -21,9 +21,8 @@ from r1_recipes.data.load import Row as ReadRow
 from r1_recipes.data.sources import load_rows
 from r1_recipes.extras.preflight.findings import join_names, sampled
 from r1_recipes.rewards.call import right_answer
-from r1_recipes.verification.gold import read_gold
-from r1_recipes.verification.lexicon import chosen
-from r1_recipes.verification.moments import is_date
+from r1_recipes.verification.numbers import read_number
+from r1_recipes.verification.reading import choice_of, read_gold, spelled
 
 Row = dict[str, Any]
 Settings = dict[str, Any]
@@ -307,17 +306,15 @@ def choose_reward(fields: list[Row]) -> Reasoned:
 
 
 def answer_kind(solution: str, locale: str) -> str:
-    """Return what a reference answer is: letters, dates, prose, words, numbers or expressions."""
-    if chosen(solution):
+    """Return what a reference answer is: letters, prose, words, numbers or expressions."""
+    if choice_of(spelled(solution))[0]:
         return "letters"
-    if is_date(solution):
-        return "dates"
     parsed = read_gold(solution, locale)
     if parsed is None:
         return "prose"
     if parsed.words:
         return "words"
-    return "numbers" if parsed.value else "expressions"
+    return "numbers" if read_number(parsed.mathematics) else "expressions"
 
 
 def check_options(columns: Settings, reward: Settings, fields: list[Row]) -> None:

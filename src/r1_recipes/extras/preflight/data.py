@@ -28,7 +28,7 @@ from r1_recipes.rewards.call import conflicting_solutions
 from r1_recipes.rewards.registry import declared
 from r1_recipes.rewards.trial import readable_golds
 from r1_recipes.training.start import load_splits, nothing_held_out
-from r1_recipes.verification.gold import Gold, read_gold
+from r1_recipes.verification.reading import Gold, read_gold
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -186,22 +186,9 @@ _READINGS: tuple[tuple[str, str, Callable[[Gold], object], str], ...] = (
     (
         "data.words",
         WARNING,
-        lambda gold: gold.words and not gold.letter and not gold.letters and not gold.only_text,
-        "are words or dates ({first}), which accuracy compares as text. Fix: use answer_match, "
-        "which can ask a judge model",
-    ),
-    (
-        "data.only_text",
-        WARNING,
-        lambda gold: gold.only_text,
-        "are mathematics with words other than names and units ({first}), so only the same text "
-        "is correct. Fix: drop these rows, or shorten the reference answers",
-    ),
-    (
-        "data.left_out",
-        OK,
-        lambda gold: gold.left_out,
-        "are read without a condition or the words beside a number ({first})",
+        lambda gold: gold.words,
+        "are words, or mathematics with words beside it ({first}), so only the same text is right. "
+        "Fix: use answer_match, which can ask a judge model, or drop these rows",
     ),
 )
 
@@ -210,8 +197,8 @@ def check_golds(report: Report, rewards: Mapping[str, Callable], rows: Dataset) 
     """Report reference answers that the rewards cannot read, or may read in a surprising way."""
     if "solution" not in rows.column_names:
         return
-    # With a picture, an environment or a scorer, equal questions may have different answers.
-    if not {"image", "environment", "scorer"}.intersection(rows.column_names):
+    # With a picture, an environment or a puzzle, equal questions may have different answers.
+    if not {"image", "environment", "nums"}.intersection(rows.column_names):
         problem = conflicting_solutions(map(question_key, rows["prompt"]), rows["solution"])
         if problem:
             report.add(WARNING, "data.several_golds", f"{problem}. Fix: keep only the correct row")
