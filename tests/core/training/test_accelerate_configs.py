@@ -120,15 +120,6 @@ def environment(values: dict[str, str]) -> Iterator[None]:
             },
         ),
         (
-            "deepspeed_launcher",
-            {
-                "ACCELERATE_DEEPSPEED_ZERO_STAGE": "2",
-                "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE": "cpu",
-                "ACCELERATE_DEEPSPEED_ZERO3_INIT": "false",
-                "nproc": "1",
-            },
-        ),
-        (
             "zero3",
             "deepspeed_launcher",
             {
