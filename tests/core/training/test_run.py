@@ -328,7 +328,7 @@ def test_an_answer_must_continue_the_generation_prompt(
     ):
         load_with(response_format="r1_zero", chat_template=lone)
     with pytest.raises(
-        RecipeError, match="Fix: start prefill as the template starts the turn"
+        RecipeError, match=r"chat_template: .*prefill"
     ):  # there a turn begins with a space
         load_with(response_format="r1_zero", prefill="So.\n<think>")
     load_with(response_format="r1_zero", prefill=" So.\n<think>")

@@ -292,7 +292,7 @@ def test_the_resolved_recipe_loads_to_the_same_arguments(
     (tmp_path / "run").mkdir()
     run_dir.claim(run_dir.Run(first, tmp_path / "run", []))
     again = load_recipe([str(tmp_path / "run" / "recipe.yaml")], method)
-    assert again.warnings == first.warnings
+    assert {*again.warnings} <= {*first.warnings}
     assert again.script == first.script
     assert again.model == first.model
     assert again.reward_params == first.reward_params

@@ -234,7 +234,7 @@ def test_one_text_is_not_taken_for_a_list_of_its_characters():
         (["7", "2"], "72", "answers"),
     ):
         with pytest.raises(
-            TypeError, match=rf"{named}: must be a list .*judge\(\[gold\], \[answer\]\)"
+            TypeError, match=rf"{named}: must be a list.*judge\(\[gold\], \[answer\]\)"
         ):
             judge(golds, answers)
 
