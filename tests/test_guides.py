@@ -47,6 +47,8 @@ def test_every_command_runs(page, tmp_path, monkeypatch, tiny_model):
     rows = "".join(f"What is {number} + {number}?,{2 * number}\n" for number in range(40))
     (tmp_path / "my_data.csv").write_text("question,answer\n" + rows)
     for number, words in enumerate(commands(page)):
+        if "llama.cpp/" in " ".join(words[:2]):  # another project's
+            continue
         if words[0] == "python" and words[1].endswith(".py"):  # what init wrote
             done = subprocess.run(
                 [sys.executable, *words[1:]], capture_output=True, text=True, timeout=120
