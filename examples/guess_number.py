@@ -1,15 +1,15 @@
 """A game with several messages: find a hidden number with hints.
 
-    # guess_number.yaml, for accelerate launch -q -m r1_recipes.grpo guess_number.yaml
-    model_name_or_path: Qwen/Qwen3-1.7B
-    dataset_name: environment:examples/guess_number.py:GuessNumber
-    task_config: {train: {size: 2000, seed: 1}, test: {size: 100, seed: 2}}
-    mapper: environment
-    environment: examples/guess_number.py:GuessNumber
-    chat_template_kwargs: {enable_thinking: false}
-    num_generations: 8
-    per_device_train_batch_size: 8
-    output_dir: outputs/guess_number
+# guess_number.yaml, for accelerate launch -q -m r1_recipes.grpo guess_number.yaml
+model_name_or_path: Qwen/Qwen3-1.7B
+dataset_name: environment:examples/guess_number.py:GuessNumber
+task_config: {train: {size: 2000, seed: 1}, test: {size: 100, seed: 2}}
+mapper: environment
+environment: examples/guess_number.py:GuessNumber
+chat_template_kwargs: {enable_thinking: false}
+num_generations: 8
+per_device_train_batch_size: 8
+output_dir: outputs/guess_number
 """
 
 from random import Random
