@@ -10,18 +10,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from r1_recipes.verification import pool, reading, trees
 from r1_recipes.verification.expressions import Undecided
-from r1_recipes.verification.locate import MAX_ANSWER_CHARS, final_answer
-from r1_recipes.verification.pool import Task, run, workers_of
-from r1_recipes.verification.reading import (
-    Refusal,
-    Refused,
-    asks_for_order,
-    is_copied,
-    read_answer,
-    read_gold,
-)
-from r1_recipes.verification.trees import build, same
+from r1_recipes.verification.reading import MAX_ANSWER_CHARS, Refusal, final_answer
 
 __all__ = ["STATS", "Refusal", "Verdict", "close", "final_answer", "grade", "judge", "start"]
 
@@ -50,7 +41,7 @@ _VERDICTS = {
     False: Verdict(False, Refusal.DIFFERENT),
     None: Verdict(False, Refusal.SLOW),
 }
-_decided: dict[Task, bool | None] = {}
+_decided: dict[pool.Task, bool | None] = {}
 
 
 def judge(
@@ -79,44 +70,45 @@ def judge(
     found = []
     for gold, answer, question in zip(golds, answers, questions, strict=True):
         text = answer[: MAX_ANSWER_CHARS + 1] if answer else answer  # keeps the cache small
-        found.append(_read(gold or "", text, locale, asks_for_order(question)))
+        found.append(_read(gold or "", text, locale, reading.asks_for_order(question)))
     _decide([task for task in found if isinstance(task, tuple)])
     verdicts = [_VERDICTS[_decided[task]] if isinstance(task, tuple) else task for task in found]
     for row, question in enumerate(questions):
-        if verdicts[row].right and is_copied(answers[row] or "", golds[row] or "", question):
+        if verdicts[row].right and reading.is_copied(answers[row], golds[row], question):
             verdicts[row] = Verdict(False, Refusal.COPIED)
     STATS.seconds += time.perf_counter() - started
     return verdicts
 
 
 @functools.lru_cache(CACHE_SIZE)
-def _read(gold: str, answer: str | None, locale: str, ordered: bool) -> Verdict | Task:
+def _read(gold: str, answer: str | None, locale: str, ordered: bool) -> Verdict | pool.Task:
     """Return the verdict, or the task for the workers where only math-verify can decide."""
-    reference = read_gold(gold, locale)
+    reference = reading.read_gold(gold, locale)
     if reference is None:
         return Verdict(None, Refusal.GOLD)
-    if answer is None:
-        return Verdict(False, Refusal.NO_ANSWER)
+    if answer is None or len(answer) > MAX_ANSWER_CHARS:
+        return Verdict(False, Refusal.TOO_LONG if answer else Refusal.NO_ANSWER)
+    read: bool | str = ""
     try:
-        read = read_answer(answer, reference, locale)
+        read = reading.read_answer(answer, reference, locale)
         if isinstance(read, bool):
             return _VERDICTS[read]
-        try:
-            return _VERDICTS[same(build(reference.mathematics), build(read), ordered)]
-        except Undecided:
-            return reference.mathematics, read, ordered
-    except Refused as refused:
+        gold_tree = trees.build(reference.mathematics)
+        return _VERDICTS[trees.same(gold_tree, trees.build(read), ordered)]
+    except reading.Refused as refused:
         return Verdict(False, refused.args[0])
+    except Undecided:
+        return reference.mathematics, str(read), ordered
     except (ArithmeticError, RecursionError, ValueError):
         return Verdict(False, Refusal.UNREADABLE)
 
 
-def _decide(tasks: Sequence[Task]) -> None:
+def _decide(tasks: Sequence[pool.Task]) -> None:
     """Let the workers decide what they have not decided yet."""
     if len(_decided) > CACHE_SIZE:
         _decided.clear()
     new = [task for task in dict.fromkeys(tasks) if task not in _decided]
-    replies = run(new) if new else {}
+    replies = pool.run(new) if new else {}
     _decided.update(replies)
     STATS.timeouts += [*replies.values()].count(None)
 
@@ -128,9 +120,7 @@ def grade(golds: Sequence[str | None], answers: Sequence[str | None]) -> list[bo
 
 def start() -> None:
     """Start the workers, which import math-verify in the background."""
-    workers_of(os.getpid())
+    pool.workers_of(os.getpid())
 
 
-def close() -> None:
-    """Stop the workers. The next answer that needs them starts new ones."""
-    workers_of.cache_clear()
+close = pool.workers_of.cache_clear  # stops the workers; the next answer starts new ones

@@ -2,9 +2,8 @@ r"""Compare two expressions with math-verify.
 
 math-verify drops what it cannot read, writes letters in lower case, and rounds. So it only gets
 expressions whose signs are all known, with each letter under a name that it keeps (``{a}`` for
-``F_N``), and values are compared once more, exactly or to 40 digits. Some expressions never end
-(``9^{9^{9^{9}}}``), so only the workers of :mod:`.pool` call math-verify. In the trainer's process,
-:class:`Undecided` is raised instead.
+``F_N``), and values are compared once more, exactly or to 40 digits. Only the workers of
+:mod:`.pool` call it, as it may never end. In the trainer's process, :class:`Undecided` is raised.
 """
 
 import functools
@@ -14,6 +13,10 @@ from typing import Any
 
 from r1_recipes.verification.numbers import read_number
 
+sympy: Any = None  # the libraries of a worker
+math_verify: Any = None
+latex2sympy2: Any = None
+
 _GREEK = "alpha|beta|gamma|delta|epsilon|theta|lambda|mu|nu|rho|sigma|tau|phi|psi|omega|Delta|Omega"
 _FUNCTIONS = (
     "frac|sqrt|pi|infty|cdot|times|div|binom|sinh?|cosh?|tanh?|cot|sec|csc|arcsin|arccos|arctan|"
@@ -22,8 +25,10 @@ _FUNCTIONS = (
 _KNOWN = re.compile(
     rf"(?:[-+*/^_!|(){{}}\[\].\sA-Za-z0-9]|\\(?:{_FUNCTIONS}|{_GREEK})(?![A-Za-z]))*"
 )
-# Two numbers side by side, powers of powers, exponents of five digits, factorials of five digits.
-_TOO_LARGE = re.compile(r"\d\s+\d|\^[\s{(]*\d+[\s}]*\^|\^[\s{(]*-?\d{5,}|\d{5,}[\s)}]*!")
+# Numbers side by side, powers of powers, exponents and factorials of five digits, nine brackets.
+_TOO_LARGE = re.compile(
+    r"\d\s+\d|\^[\s{(]*\d+[\s}]*\^|\^[\s{(]*-?\d{5,}|\d{5,}[\s)}]*!|(?:\\?[a-z]*[(\[{|]\s*){9}"
+)
 # A command, or a letter with its index.
 _LETTER = re.compile(
     rf"\\(?!(?:{_GREEK})(?![A-Za-z]))[A-Za-z]+|"
@@ -33,19 +38,16 @@ _NAMES = "abcfghjklmnopqrstuvwxyz"  # e and i are constants, and d stands in der
 _DIGITS = 40
 _EXACTLY = 1e-25  # relative difference of two values that are equal to 40 digits
 
-_in_worker = False
-
 
 class Undecided(Exception):
     """Raised in the trainer's process where only math-verify can decide."""
 
 
 def enter_worker() -> None:
-    """Let this process call math-verify, with ANTLR's mode SLL.
-
-    It gives the same parse or a syntax error, in a tenth of the time.
-    """
-    global _in_worker
+    """Let this process call math-verify, with ANTLR's mode SLL, which takes a tenth of the time."""
+    global sympy, math_verify, latex2sympy2
+    import math_verify
+    import sympy
     from antlr4.atn.PredictionMode import PredictionMode
     from latex2sympy2_extended import latex2sympy2
 
@@ -55,10 +57,10 @@ def enter_worker() -> None:
             return super().math()
 
     latex2sympy2.PSParser = FastParser
-    _in_worker = True
-    # Fill the parser's tables, so that the first answer takes no longer than the next.
+    # Fill the tables of parser and SymPy, so that the first answer takes no longer than the next.
     for text in (r"\frac{1}{2}+3\sqrt{5}", r"\sin(2x)-\pi", "x^{2}-3xy+1", r"e^{x}\ln(x)(x-2)"):
-        equal(text, f"{text}+1")
+        for up_to_factor in (False, True):
+            equal(text, f"{text}+0", up_to_factor)
 
 
 def _name(letter: re.Match[str]) -> str:
@@ -70,28 +72,24 @@ def letters_of(text: str) -> list[str] | None:
     """Return the letters of an expression, ``None`` if it has a sign that is not known."""
     if not _KNOWN.fullmatch(text) or _TOO_LARGE.search(text):
         return None
-    letters = set(map(_name, _LETTER.finditer(text))) - {"", "e", "i"}
-    return sorted(letters) if len(letters) <= len(_NAMES) else None
+    return sorted(set(map(_name, _LETTER.finditer(text))) - {"", "e", "i"})
 
 
 @functools.lru_cache(4096)
 def _parse(text: str) -> Any:
     """Return an expression of SymPy, ``None`` if math-verify's parser cannot read the text."""
-    if not _in_worker:
+    if sympy is None:
         raise Undecided
-    from latex2sympy2_extended import latex2sympy
-    from sympy import Expr, Float, I, Rational, Symbol
-
     names = dict(zip(letters_of(text) or (), _NAMES, strict=False))
     renamed = _LETTER.sub(lambda m: f"{{{names[_name(m)]}}}" if _name(m) in names else m[0], text)
     try:
-        value = latex2sympy(renamed, is_real=True, normalization_config=None)
+        value = latex2sympy2.latex2sympy(renamed, is_real=True, normalization_config=None)
     except Exception:  # a hostile text may raise anything in a parser
         return None
-    if not isinstance(value, Expr):
+    if not isinstance(value, sympy.Expr):
         return None
-    exact = {decimal: Rational(str(decimal)) for decimal in value.atoms(Float)}
-    value = value.xreplace({**exact, Symbol("i", real=True): I})
+    exact = {decimal: sympy.Rational(str(decimal)) for decimal in value.atoms(sympy.Float)}
+    value = value.xreplace({**exact, sympy.Symbol("i", real=True): sympy.I})
     return value if {symbol.name for symbol in value.free_symbols} == {*names.values()} else None
 
 
@@ -104,21 +102,16 @@ def equal(gold: str, answer: str, up_to_factor: bool = False) -> bool:
     one, other = _parse(gold), _parse(answer)
     if one is None or other is None:
         return False
-    from math_verify import verify
-    from sympy import simplify
-
     if up_to_factor:
-        factor = simplify(one / other)
+        factor = sympy.simplify(one / other)
         return bool(factor.is_number and factor.is_finite and letters_of(gold))
-    return not _differ(one, other) and verify([one], [other], timeout_seconds=None)
+    return not _differ(one, other) and math_verify.verify([one], [other], timeout_seconds=None)
 
 
 def _differ(one: Any, other: Any) -> bool:
     """Return whether two values differ where each letter is a fixed fraction."""
-    from sympy import Rational
-
     symbols = sorted(one.free_symbols, key=str)
-    points = {symbol: Rational(31 + 7 * index, 29) for index, symbol in enumerate(symbols)}
+    points = {symbol: sympy.Rational(31 + 7 * index, 29) for index, symbol in enumerate(symbols)}
     x, y = one.subs(points).doit(), other.subs(points).doit()
     if x.is_Rational and y.is_Rational:
         return bool(x != y)

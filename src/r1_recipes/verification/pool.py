@@ -24,8 +24,7 @@ from r1_recipes.verification import expressions
 from r1_recipes.verification.trees import build, same
 
 Task = tuple[str, str, bool]  # the reference answer and the answer as mathematics; is it ordered?
-SECONDS = 1.0  # processor time of a task, so that a busy machine makes no right answer wrong
-WAIT_SECONDS = 300.0  # for a reply, as many ranks may import SymPy from one cold disk
+SECONDS = 0.6  # processor time of a task, so that a busy machine makes no right answer wrong
 MEMORY_BYTES = 2 << 30
 
 
@@ -45,18 +44,10 @@ def workers_of(process: int) -> tuple[list[Any], subprocess.Popen]:
     return [here for here, _ in pipes], server
 
 
-def run(tasks: list[Task]) -> dict[Task, bool | None]:
+def run(tasks: list[Task], again: bool = True) -> dict[Task, bool | None]:
     """Return for each task whether the answer is right, ``None`` where that took too long."""
-    for _ in range(2):
-        try:
-            return _replies(tasks)
-        except (EOFError, OSError):  # something has killed the server
-            continue
-    raise RuntimeError("the processes that compare answers end at once. Their error stands above")
-
-
-def _replies(tasks: list[Task]) -> dict[Task, bool | None]:
-    free, left = list(workers_of(os.getpid())[0]), list(tasks)
+    connections, server = workers_of(os.getpid())
+    free, left = list(connections), list(tasks)
     given: dict[Any, Task] = {}
     replies: dict[Task, bool | None] = {}
     try:
@@ -65,16 +56,18 @@ def _replies(tasks: list[Task]) -> dict[Task, bool | None]:
                 worker = free.pop()
                 given[worker] = left.pop()
                 worker.send_bytes(json.dumps(given[worker]).encode())
-            ready: list[Any] = wait(given, WAIT_SECONDS)
-            if not ready:
+            ready: list[Any] = wait(given, timeout=1)
+            if not ready and server.poll() is not None:  # nobody would answer for a killed worker
                 raise EOFError
             for worker in ready:
                 replies[given.pop(worker)] = json.loads(worker.recv_bytes())
                 free.append(worker)
-    finally:
-        if len(replies) < len(tasks):  # on Ctrl-C, too: a late reply would answer the next task
-            workers_of.cache_clear()
-    return replies
+        return replies
+    except BaseException as error:  # on Ctrl-C, too: a late reply would answer the next task
+        workers_of.cache_clear()
+        if again and isinstance(error, EOFError | OSError):
+            return run(tasks, again=False)
+        raise
 
 
 def serve(connections: list[int]) -> None:

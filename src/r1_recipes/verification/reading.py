@@ -1,4 +1,4 @@
-"""Read a reference answer, a question and an answer: choices, words, units, and mathematics.
+"""Find and read an answer, its reference answer and its question.
 
 Every sign of an answer has to be accounted for: mathematics by :mod:`.trees`, words beside it by
 the few rules here. Anything else makes the answer wrong.
@@ -9,13 +9,20 @@ import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from r1_recipes.verification.locate import MAX_ANSWER_CHARS, boxes_of, one_spelling_of_boxes
+from r1_recipes.prompts.formats import boxes
 from r1_recipes.verification.numbers import read_number
 from r1_recipes.verification.spelling import clean, squeezed
-from r1_recipes.verification.trees import build, split
+from r1_recipes.verification.trees import NAME, build, split
 
+# A longer answer is wrong without being read.
+MAX_ANSWER_CHARS = 1000
+ANCHOR = re.compile(r"(?i)####|\banswer[\s*_]*(?:is\b|:|：)|答案(?:是|为|:|：)")
+# "I hope it is correct." A sentence with a number is kept, because it may retract the answer.
+_AFTERTHOUGHT = re.compile(r"(?<=\S)[.。]\s+[^\d\W][^\d]*\Z")
+_CLOSING_LINES = re.compile(r"(?:\s*(?:\$\$|\\\]|\\\)))+\s*\Z")
+MAX_BOXES = 20
 MAX_GOLD_WORDS = 12  # a text with more words is a solution or a proof
-MAX_QUESTION_CHARS = 20_000  # only the end of a longer question is read
+MAX_TAIL_CHARS = 20_000  # only the end of a longer question, or completion without a box, is read
 
 
 class Refusal(StrEnum):
@@ -114,21 +121,50 @@ class Gold:
     is_list: bool = False
 
 
+def final_answer(text: str) -> str | None:
+    """Return the final answer of a whole completion, ``None`` if it commits to none. It is in the
+    boxes, behind the last "answer is" or ``####``, or in a last line without words.
+    """
+    found = boxes_of(text)
+    if len(found) == 1 and "\\boxed" not in found[0]:
+        return found[0]
+    if found or "\\boxed" in text:
+        return ", ".join(rf"\boxed{{{box}}}" for box in found) or None
+    text = text[-MAX_TAIL_CHARS:]
+    anchors = list(ANCHOR.finditer(text))
+    if anchors:
+        lines = text[anchors[-1].end() :].splitlines()
+        line = next((line for line in lines if line.strip(" \t*_:：$\\[]()")), "")
+        return _AFTERTHOUGHT.sub("", line[:MAX_ANSWER_CHARS]).strip(" \t*_:：") or None
+    end = _CLOSING_LINES.sub("", text[-MAX_ANSWER_CHARS:])
+    line = end.rstrip().rpartition("\n")[2]
+    words = re.search(r"(?<![\\A-Za-z])[^\W\d_]{3,}", clean(line))
+    return None if words or not clean(line) else line
+
+
+def boxes_of(text: str) -> list[str]:
+    """Return the distinct contents of a text's first boxes, in order, without empty ones."""
+    distinct = list(dict.fromkeys(boxes(text)))[:MAX_BOXES]
+    return [box for box in distinct if clean(box[:MAX_ANSWER_CHARS])]
+
+
 @functools.lru_cache(16_384)
 def read_gold(text: str, locale: str = "en") -> Gold | None:
     """Read a reference answer. Return ``None`` if it is empty, too long, prose or a question."""
-    text = one_spelling_of_boxes(text)
     text = (", ".join(boxes_of(text)) or text.rpartition("####")[2]).strip()
     if len(text) > MAX_ANSWER_CHARS or text.endswith(("?", "？")):
         return None
     cleaned = spelled(text, locale)
     if not cleaned or len(_RUN.findall(cleaned)) > MAX_GOLD_WORDS:
         return None
+    if read_number(cleaned):
+        return Gold(text, cleaned, mathematics=cleaned)
     option = re.fullmatch(r"\(([A-J])\)\s*(\S.*)", cleaned)  # (C) 17
     if option:
         value = read_gold(option[2], locale)
         return value and replace(value, letters=option[1])
-    gold = Gold(text, squeezed(cleaned), letters=_letters_of_choice(cleaned))
+    letters, rest = choice_of(cleaned)
+    gold = Gold(text, squeezed(cleaned), letters="" if rest else letters)
     return gold if gold.letters else _mathematics(cleaned, gold)
 
 
@@ -137,13 +173,6 @@ def spelled(text: str, locale: str = "en") -> str:
     text = _OPENING.sub("", clean(text, locale))
     symbols = (symbol for symbol, pattern in _SPELLINGS.items() if pattern.fullmatch(text))
     return next(symbols, text)
-
-
-def _letters_of_choice(text: str) -> str:
-    """Return the letters that a text consists of: ``B``, ``(B)``, ``ABD``, ``A, B and D``."""
-    left = re.sub(r"\band\b|[\s,、和()\"'\[\]]", "", text)
-    is_choice = re.fullmatch("[A-J]+", left) and list(left) == sorted(set(left))
-    return left if is_choice else ""
 
 
 def _mathematics(cleaned: str, gold: Gold) -> Gold:
@@ -156,39 +185,38 @@ def _mathematics(cleaned: str, gold: Gold) -> Gold:
     if "\\approx" in text:  # x \approx 1.31, or 2\sqrt{3} \approx 3.46
         exact, _, near = text.partition("\\approx")
         text = near.strip() if exact.strip().isalpha() else exact.strip()
-    value = text.rpartition("=")[2] if build(text)[0] == "=" else text
+    left, _, right = text.rpartition("=")
+    value = right if NAME.fullmatch(left.strip()) or left.replace(" ", "").isalpha() else text
     has_words = not text.isascii() or _WORD.search(value)
     if has_words or len(units) > 1 or _ONLY_WORDS.fullmatch(main) or not re.search(r"[\w\\]", text):
         return replace(gold, words=_key(cleaned))
-    letters = re.findall("[A-Za-z]", re.sub(r"\\[A-Za-z]+|\{pmatrix\}", " ", text))
+    letters = re.findall("[A-Za-z]", re.sub(r"\\[A-Za-z]+|\{pmatrix\}", " ", value))
     is_list = build(value)[0] in ("list", "union", "()", "{}", "[]", "(]", "[)")
     return replace(gold, mathematics=text, variables=frozenset(letters), is_list=is_list)
 
 
 def _without_unit(text: str) -> str:
-    """Return a number without its unit; any other text unchanged."""
-    found = _WITH_UNIT.fullmatch(text)
+    """Return a number, or an equation of one, without its unit; any other text unchanged."""
+    left, equals, right = text.rpartition("=")
+    found = _WITH_UNIT.fullmatch(right.strip())
     if found is None or not re.search(r"\d", found[1]) or _CHANGES.search(found[2]):
         return text
-    return found[1].strip().removesuffix("-")
+    return left + equals + found[1].strip().removesuffix("-")
 
 
-def read_answer(text: str, gold: Gold, locale: str = "en") -> bool | str:  # noqa: C901
+def read_answer(text: str, gold: Gold, locale: str = "en") -> bool | str:
     """Return a verdict, or the mathematics that :func:`.trees.same` compares with the reference
     answer's. Raise :class:`Refused` if the text is not one answer.
     """
-    if len(text) > MAX_ANSWER_CHARS:
-        raise Refused(Refusal.TOO_LONG)
-    text = one_spelling_of_boxes(text).rpartition("####")[2]
-    boxes = boxes_of(text) if "\\boxed" in text else [text]
+    values = boxes_of(text) or [text.rpartition("####")[2]]
     # The values of a list may stand in one box each. Otherwise each box has to be right.
-    cleaned = spelled((", " if gold.is_list else " = ").join(boxes), locale)
+    cleaned = spelled((", " if gold.is_list else " = ").join(values), locale)
     if not cleaned or "\\boxed" in cleaned:
         raise Refused(Refusal.UNREADABLE)
-    if squeezed(cleaned) == gold.plain:
-        return True
     if gold.mathematics and read_number(cleaned):
         return cleaned
+    if squeezed(cleaned) == gold.plain:
+        return True
     if gold.letters:
         chosen, cleaned = choice_of(cleaned)
         if chosen and not (chosen == gold.letters and gold.mathematics and cleaned):
@@ -203,11 +231,11 @@ def read_answer(text: str, gold: Gold, locale: str = "en") -> bool | str:  # noq
 
 
 def choice_of(text: str) -> tuple[str, str]:
-    """Return the letters of the options that a spelled text names, and the text behind them. Return
-    no letters if it names none, or does not say clearly which.
+    """Return the letters of the options that a spelled text names (``B``, ``ABD``, ``A, B and D``),
+    and the text behind them. Return no letters if the text does not say clearly which.
     """
-    letters = _letters_of_choice(text)
-    if letters:
+    letters = re.sub(r"\band\b|[\s,、和()\"'\[\]]", "", text)
+    if re.fullmatch("[A-J]+", letters) and list(letters) == sorted(set(letters)):
         return letters, ""
     found = re.match(r"\(?\s*([A-J])\s*(?:\)|[.:、])\s*(.*)", text)
     other = r"\([A-J]\)|\b[B-J]\b|\bA\W*\Z|(?i:\b(?:or|not|and [a-j])\b)|n't\b"
@@ -231,9 +259,7 @@ def _says(text: str, gold: str) -> bool:
 
 
 def _behind_lead(text: str, gold: Gold) -> str | None:
-    """Return the text behind words that introduce it, ``the solutions are``. Return ``None`` if
-    words stand elsewhere. Products of the reference answer's letters are no words.
-    """
+    """Return the text behind words, ``the solutions are``, ``None`` if words stand elsewhere."""
     words = [run.end() for run in _RUN.finditer(text) if not gold.variables.issuperset(run[0])]
     lead, rest = text[: max(words, default=0)], text[max(words, default=0) :].strip()
     is_linked = not words or _LINK.search(lead) or rest[:1] in (":", "=")
@@ -264,19 +290,18 @@ def _value(text: str, gold: Gold) -> str:
 @functools.lru_cache(4096)
 def asks_for_order(question: str) -> bool:
     """Return whether a question asks for a list in an order."""
-    return _ORDER.search(question[-MAX_QUESTION_CHARS:]) is not None
+    return _ORDER.search(question[-MAX_TAIL_CHARS:]) is not None
 
 
-def is_copied(answer: str, reference: str, question: str) -> bool:
-    """Return whether an answer with an operation stands in the question unchanged, and is not the
-    text of the reference answer or a fraction in lowest terms.
-    """
-    gold, text = read_gold(reference), _bare(answer)
+def is_copied(answer: str | None, reference: str | None, question: str) -> bool:
+    """Return whether an answer with an operation, and no result of it, stands in the question."""
+    gold = None if (answer or "").isalnum() else read_gold(reference or "")
+    text = _bare(answer or "")
     if gold is None or gold.letters or gold.words or len(text) < 3 or not _OPERATION.search(text):
         return False
     number = read_number(text)
     is_result = text == _bare(gold.raw) or str(number and number.value) == text
-    return not is_result and text in _bare(question[-MAX_QUESTION_CHARS:])
+    return not is_result and text in _bare(question[-MAX_TAIL_CHARS:])
 
 
 @functools.lru_cache(4096)

@@ -23,7 +23,7 @@ _PAIRS = [entry.split("=") for entry in _SIGNS.split()]
 _TABLE = str.maketrans(
     {sign: plain if plain in "-/" else f"{plain} " for signs, plain in _PAIRS for sign in signs}
 )
-_PLAIN = re.compile(r"(?a)\\?\$?(-?\d+(?:\.\d+)?)")  # most answers, which need no rule
+_PLAIN = re.compile(r"(?a)\\?\$?(-?(?:[1-9]\d{0,2}(?:,\d{3})+|\d+)(?:\.\d+)?)")  # needs no rule
 _SMALL = re.compile("[⁰¹²³⁴-⁹⁺⁻ⁿ]+|[¼-¾⅐-⅞]")
 
 
@@ -31,11 +31,6 @@ def _small(match: re.Match[str]) -> str:
     """Return a power, or a fraction in one sign."""
     above, slash, below = unicodedata.normalize("NFKC", match[0]).partition("⁄")
     return rf"\frac{{{above}}}{{{below}}}" if slash else f"^{{{above}}}"
-
-
-def _rows(match: re.Match[str]) -> str:
-    """Return the equations of a system, separated by commas."""
-    return ", ".join(row.strip(" ,") for row in match[1].split(r"\\") if row.strip())
 
 
 _RULES = [
@@ -54,10 +49,10 @@ _RULES = [
         (r"\*\*|`|^#+|^[\s*_\"]+|[\s*_\"]+$", " "),
         # Sets, fractions, matrices and systems of equations.
         (r"(?<![\w\\}^])\{([^{}\\]*,[^{}\\]*)\}", r"\\{\1\\}"),  # a set without its backslashes
-        (r"\A\s*\\?\{\s*[a-z]\s*(?:\\mid|\||:)([^{}]*(?:[<>]|\\[lg]e)[^{}]*?)\\?\}\s*\Z", r"\1"),
+        (r"\A\s*\\?\{\s*[a-z]\s*(?:\\mid|\||:)([^{}]*(?:[<>]|\\[lg]e)[^{}]*?)\\?\}[\s.]*\Z", r"\1"),
         (r"\\[dtc](frac|binom)(?![A-Za-z])", r"\\\1"),
         (rf"\\frac\s*(?:(\w)|{_GROUP})\s*(\w)(?!\d)", r"\\frac{\1\2}{\3}"),
-        (r"\\begin\{cases\}(.*?)\\end\{cases\}", _rows),
+        (r"\\begin\{cases\}(.*?)\\end\{cases\}", lambda m: m[1].replace(r"\\", ", ")),
         (r"\\(begin|end)\{(?:array\}\s*\{[^{}]*|array|b?matrix)\}", r"\\\1{pmatrix}"),
         (r"[\[(]\s*(\\begin\{pmatrix\}.*?\\end\{pmatrix\})\s*[\])]", r"\1"),
         # Relations, names of constants and functions.
@@ -76,12 +71,13 @@ _RULES = [
         (r"(?<=[\d.])[eE]([-+]?\d{1,3})(?![\w.])", r"\\cdot 10^{\1}"),
         (r"(?<=\d)\s*[xX]\s*(?=10\s*\^)", r"\\times "),
         (r"(?<![\d.])(\d+)\s+(\d+)\s*/\s*(\d+)(?![\d.])", r"\1\\frac{\2}{\3}"),
+        (r"(?<![\w.}])(\d+)/(\d+)(?=\s*[A-Za-z\\])", r"\\frac{\1}{\2}"),  # 1/2 x
         (r"\\sqrt\s*(\[\d+\])?\s*(\d+(?:\.\d+)?)", r"\\sqrt\1{\2}"),
         (r"(\\sqrt|\^)\s*\(([^()]*)\)", r"\1{\2}"),
         (r"\^\s*(-?\d+(?:\.\d+)?)", r"^{\1}"),
         (rf"(\\(?:sin|cos|tan|cot|sec|csc)\s*\(?)(\d+)\s*{_DEGREES}", r"\1(\\frac{\2\\pi}{180})"),
         (rf"\\degree(?![A-Za-z])|{_DEGREES}(?:\s*[CF](?![A-Za-z]))?", " "),
-        (r"\A(?:\s|=>?|\\approx(?![A-Za-z])|:)+|[\s.。,;:\"]+\Z", ""),
+        (r"\A(?:\s|=>?|\\approx(?![A-Za-z])|:)+|(?:[\s。,;:\"]|(?<!\.)\.{1,2}(?!\.))+\Z", ""),
     )
 ]
 
@@ -89,7 +85,7 @@ _RULES = [
 def clean(text: str, locale: str = "en") -> str:
     """Return the text after all rules. In locale ``de``, ``1.250,5`` is 1250.5."""
     if locale == "en" and (plain := _PLAIN.fullmatch(text)):
-        return plain[1]
+        return plain[1].replace(",", "")
     if not text.isascii():
         text = _SMALL.sub(_small, text).translate(_TABLE)
         text = unicodedata.normalize("NFKC", text).translate(_TABLE)

@@ -17,13 +17,13 @@ MAX_PARTS = 20
 MAX_SIDES = 4  # of a chain of equations: x = 36 + 36 = 72
 MAX_DEPTH = 12  # of brackets inside brackets
 # The left side of an equation that only names its value: x_1, f^{-1}(x), AB, (x, y).
-_NAME = re.compile(
+NAME = re.compile(
     r"(?:\\(?!(?:sin|cos|tan|cot|sec|csc|ln|log|exp|sqrt|frac|pi)(?![A-Za-z]))[A-Za-z]+|[A-Za-z]+)"
     r"'*(?:_(?:\w|\{[^{}]*\}))?(?:\^\{-1\})?\s*(?:\([^()=]*\))?|"
     r"\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])+\s*\)"
 )
 # It may also be a sum of unknowns, x_1 + x_2, with digits only as indices and powers.
-_SUBJECT = re.compile(r"(?!\s*-)(?=.*[A-Za-z])(?:[^\d<>]|[_^]\{?\d+\}?)+")
+_SUBJECT = re.compile(r"(?!\s*-|.*\\n(?:ot|e)\b)(?=.*[A-Za-z])(?:[^\d<>!]|[_^]\{?\d+\}?)+")
 SEPARATOR = re.compile("[,;]")
 _NEAR = re.compile(r"\\approx(?![a-z])")
 _EQUALS = re.compile(r"(?<![<>!:])=|\\equiv(?![a-z])")
@@ -40,13 +40,12 @@ _VECTOR = re.compile(r"\d+x1|1x\d+|\(\)")  # kinds that may stand for each other
 
 def split(text: str, pattern: re.Pattern[str] = SEPARATOR) -> list[str]:
     """Split a text where a pattern matches outside brackets."""
-    masked, depth = text, 0
-    found: int = pattern.search(text) is not None
+    masked, found, depth = text, int(bool(pattern.search(text))), 0
     while found:
         masked, found = _GROUP.subn(lambda group: "\0" * len(group[0]), masked)
         depth += 1
         if depth > MAX_DEPTH:
-            raise RecursionError
+            return [text]
     parts, start = [], 0
     for match in pattern.finditer(masked):
         parts.append(text[start : match.start()].strip())
@@ -96,9 +95,9 @@ def _interval(text: str) -> Tree | None:
     if pieces[1] in _TURNED:
         pieces = [_TURNED.get(piece, piece) for piece in reversed(pieces)]
     if len(pieces) == 3:
-        is_above = _NAME.fullmatch(pieces[0])
+        is_above = NAME.fullmatch(pieces[0])
         pieces = ["-\\infty", "<", *pieces] if is_above else [*pieces, "<", "\\infty"]
-    if len(pieces) != 5 or pieces[3] in _TURNED or not _NAME.fullmatch(pieces[2]):
+    if len(pieces) != 5 or pieces[3] in _TURNED or not NAME.fullmatch(pieces[2]):
         return None
     kind = ("(" if pieces[1] == "<" else "[") + (")" if pieces[3] == "<" else "]")
     return (kind, build(pieces[0]), build(pieces[4]))
@@ -118,9 +117,7 @@ def same(gold: Tree, answer: Tree, ordered: bool = False) -> bool:
 
 
 def _rounds(exact: Tree, near: Tree) -> bool:
-    r"""Return whether a decimal is the rounding of a value to the places that are written, as in
-    ``2\sqrt{3} \approx 3.46``.
-    """
+    r"""Return whether a decimal rounds a value to its places: ``2\sqrt{3} \approx 3.46``."""
     number, value = read_number(str(near[1])), value_of(str(exact[1]))
     if number is None or value is None:
         return False
@@ -129,7 +126,7 @@ def _rounds(exact: Tree, near: Tree) -> bool:
 
 def _same_equation(gold: Tree, answer: Tree) -> bool:
     _, left, value, *more = gold
-    is_name = _NAME.fullmatch(left) is not None
+    is_name = NAME.fullmatch(left) is not None
     if answer[0] != "=":
         return is_name and same(value, answer)
     if len(gold) == len(answer) and _name_of(left) == _name_of(answer[1]):
@@ -148,22 +145,18 @@ def _name_of(left: str) -> str:
 
 
 def _same_sides(gold: Tree, sides: Tree, ordered: bool) -> bool:
-    """Return whether each side of ``x = 36 + 36 = 72`` equals the reference answer, apart from a
-    name in front that has no letter of it.
-    """
+    """Compare each side of ``x = 36 + 36 = 72``, but no name that lacks the gold's letters."""
     name, *values = sides
     letters = re.sub(r"\\[A-Za-z]+|\([^()]*\)|_(?:\w|\{[^{}]*\})", "", name)
     known = "" if gold[0] else re.sub(r"\\[A-Za-z]+", "", gold[1])
-    is_name = _NAME.fullmatch(name) or _SUBJECT.fullmatch(name)
+    is_name = NAME.fullmatch(name) or _SUBJECT.fullmatch(name)
     if not is_name or set(re.findall("[A-Za-z]", letters)) & set(known):
         values.append(build(name))
     return len(values) <= MAX_SIDES and all(same(gold, side, ordered) for side in values)
 
 
 def _same_parts(gold: Tree, answer: Tree, ordered: bool) -> bool:
-    """Compare the parts of lists, sets and unions in any order unless ``ordered``, those of tuples,
-    intervals and matrices in theirs. ``x = 1, y = 2`` is (1, 2).
-    """
+    """Compare lists, sets and unions in any order unless ``ordered``, other parts in theirs."""
     kinds, parts, others = {gold[0], answer[0]}, list(gold[1:]), list(answer[1:])
     if len(parts) != len(others) or len(parts) > MAX_PARTS:
         return False
@@ -196,15 +189,10 @@ def _same_value(gold: str, answer: str) -> bool:
     number, other = read_number(gold), read_number(answer)
     if number and other:
         return number.equals(other)
-    if squeezed(gold) == squeezed(answer):
+    if squeezed(gold) == squeezed(answer) or equal(gold, answer):
         return True
-    if any(each and each.is_percent for each in (number, other)):
+    exact, decimal = (answer, number) if number else (gold, other)
+    value = value_of(exact) if decimal and decimal.is_decimal else None
+    if decimal is None or value is None:
         return False
-    if equal(gold, answer):
-        return True
-    value = value_of(answer if number else gold)
-    if value is None:
-        return False
-    if number:
-        return number.is_decimal and number.rounds(value)
-    return bool(other and other.is_decimal and other.is_near(value))
+    return decimal.rounds(value) if number else decimal.is_near(value)

@@ -9,8 +9,7 @@ from r1_recipes.extras import judges
 from r1_recipes.prompts.formats import boxed_spans
 from r1_recipes.rewards.accuracy import MathReward, correctness
 from r1_recipes.rewards.registry import AnswerReward, Column, Log, Values, ignore, register_reward
-from r1_recipes.verification.locate import ANCHOR
-from r1_recipes.verification.reading import choice_of, spelled
+from r1_recipes.verification.reading import ANCHOR, choice_of, spelled
 
 # A number keeps its sign, its decimal point, and a slash, colon or comparison sign beside it. A
 # word keeps a sign at its end: HER2+ is not HER2-. A hyphen after a letter is not a sign: Type-2 is
