@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import hashlib
 import json
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -52,7 +51,7 @@ class Part:
     revision: str | None = None
     split: str = "train"
     columns: list[str] | None = None
-    weight: float = 1.0
+    weight: float = 1.0  # the share of its rows
     mapper: str | None = None
     mapper_config: dict[str, Any] | None = None
     task: str | None = None
@@ -62,40 +61,23 @@ class Part:
 
 @dataclass
 class LoadReport:
-    """Counts the rows of one split that were read, kept and dropped.
+    """Counts the rows of one split that were read, kept and dropped, with the reasons.
 
-    Attributes:
-        read: Rows read from the source.
-        kept: Rows in the dataset.
-        dropped: The number of dropped rows for each reason. In a mixture, a reason starts with the
-            name of its dataset.
-        first_index: For each reason, the index of the first dropped row in the source. Prompts
-            are measured after mapping, and have none.
-        unused: Columns of the source that are in no prompt and no target.
+    ``unused`` are the columns of the source that are in no prompt and no target.
     """
 
     read: int = 0
     kept: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
-    first_index: dict[str, int] = field(default_factory=dict)
     unused: list[str] = field(default_factory=list)
 
-    def drop(self, reason: str, index: int) -> None:
-        """Count a dropped row. ``index`` is its row in the source."""
-        self.dropped[reason] += 1
-        self.first_index.setdefault(reason, index)
-
     def __str__(self) -> str:
-        parts = [f"{self.kept} of {self.read} rows kept"]
-        for reason, count in self.dropped.most_common():
-            first = self.first_index.get(reason)
-            where = f" (first: row {first})" if first is not None else ""
-            parts.append(f"{count} dropped: {reason}{where}")
-        return "; ".join(parts)
+        dropped = [f"{count} dropped: {reason}" for reason, count in self.dropped.most_common()]
+        return "; ".join([f"{self.kept} of {self.read} rows kept", *dropped])
 
 
 class Row(dict):
-    """A row that notes which of its columns a mapper looks at, in ``read`` for the whole source."""
+    """A row that notes which columns are looked at, in ``read`` for all rows of a source."""
 
     read: ClassVar[set[str]] = set()
 
@@ -118,17 +100,12 @@ def load_dataset(
     tokenizer: Any = None,
     rows: Dataset | Sequence[Dataset] | None = None,
 ) -> tuple[Dataset, LoadReport]:
-    """Load, map, render and select one split.
+    """Load, map, render and select one split. Rows keep the source's order.
 
-    Rows keep the source's order. A mixture is shuffled by its seed. ``prompt`` is a list of
-    messages, the instruction first and the question last. ``method`` decides which other columns
-    rows have:
-
-    - ``"grpo"``: ``solution`` (text, if the source has it) and the columns of the task;
-    - ``"generate"``: the same, ``question`` and every other field of the mapped row;
-    - ``"sft"``: ``completion``, one assistant message; ``mapper: auto`` takes whole conversations;
-    - ``"reward"``: ``chosen`` and ``rejected``, one assistant message each;
-    - ``"distill"``: none.
+    ``prompt`` is a list of messages, the instruction first and the question last. ``method``
+    decides which other columns rows have: for ``grpo`` ``solution`` (a text, if the source has it)
+    and the columns of the task, for ``generate`` also ``question`` and every other field of the
+    mapped row, for ``sft`` ``completion``, for ``reward`` ``chosen`` and ``rejected``.
 
     Args:
         args: The recipe's keys: ``recipe.script``.
@@ -137,9 +114,6 @@ def load_dataset(
         split: ``"train"`` or ``"test"``.
         tokenizer: Counts the tokens of prompts, and knows the tokens that no text may hold.
         rows: Source rows to use instead of loading them. For a mixture, one dataset per part.
-
-    Returns:
-        The rows, and a report on the rows that were dropped.
 
     Raises:
         RecipeError: No row is left, or a key does not fit the data.
@@ -156,15 +130,15 @@ def load_dataset(
 
         tools = schemas(args.tools or (), args.environment)
     tokens = turn_tokens(tokenizer) if tokenizer is not None else ()
+    if method == "reward":  # pairs are used as they are
+        fmt = replace(fmt, system_prompt="")
     how = Rendering(args, fmt, method, tokenizer, tokens, tools)
     report = LoadReport()
     if args.dataset_mixture:
-        name = "dataset_mixture"
         dataset = _mixture(how, split, rows, report)
     else:
-        name = args.dataset_name
-        split_name = args.dataset_train_split if split == "train" else args.dataset_test_split
-        part = Part(name, args.dataset_config, args.dataset_revision, split_name)
+        name = args.dataset_train_split if split == "train" else args.dataset_test_split
+        part = Part(args.dataset_name, args.dataset_config, args.dataset_revision, name)
         dataset = _rendered(how, part, rows, report)
     if len(dataset) and tokenizer is not None and args.max_prompt_tokens is not None:
         dataset = _short_enough(dataset, how, report)
@@ -173,6 +147,7 @@ def load_dataset(
         dataset = dataset.select(range(limit))
     report.kept = len(dataset)
     if not report.kept:
+        name = args.dataset_name or "dataset_mixture"
         raise RecipeError(f"dataset {name}, split {split!r}: all rows were dropped: {report}")
     return dataset, report
 
@@ -181,54 +156,53 @@ def _rendered(
     how: Rendering, part: Part, given: Any, report: LoadReport, where: str = "", seed: int = 0
 ) -> Dataset:
     """Return the trainer's columns of one dataset's rows, and count the rows that are dropped."""
-    from datasets import Image  # heavy
-    from datasets.fingerprint import Hasher
+    from datasets.fingerprint import Hasher  # heavy
 
-    args = how.args
-    rows = given
+    args, rows = how.args, given
     if rows is None:
-        task_config = part.task_config or args.task_config
         options = {"config": part.config, "revision": part.revision, "hub": args.hub}
-        rows = load_rows(part.id, part.split, **options, task_config=task_config)
+        options["task_config"] = part.task_config or args.task_config
+        rows = load_rows(part.id, part.split, **options)
         if part.columns or part.weight != 1:
             rows = _share(rows, part, seed)
     columns = rows.column_names
     name, config = part.mapper or args.mapper, part.mapper_config or args.mapper_config or {}
     if name in COLUMNS_BY_KEYS:
         config = {key: getattr(args, key) for key in COLUMN_KEYS} | config
-    if name == "auto":
-        name, config, how = _recognised(how, part, columns, config)
-    if part.system_prompt is not None or how.method == "reward":
-        how = _instructed(how, part.system_prompt)
+    if name == "auto" and how.method == "sft" and not any(map(config.get, COLUMN_KEYS)):
+        name, config = _conversations(columns, config)
+    if part.system_prompt is not None:
+        how = replace(how, fmt=replace(how.fmt, system_prompt=part.system_prompt))
     mapper = get_mapper(name, columns, **config)
     keep = _kept_columns(args, how.method, columns)
     features = _features(how, rows, keep) if how.method == "sft" else None
     Row.read = set(keep if features else ())
     digest = hashlib.blake2b(digest_size=8)
+    # map() would cast a mapper's text to the type of the source's column of the same name.
+    rows = rows.rename_columns({name: f"source {name}" for name in columns if name in _RESERVED})
     dataset = rows.map(
-        functools.partial(_render, mapper, keep, how, report, where, digest, features),
+        functools.partial(_render, mapper, columns, keep, how, report, where, digest, features),
         batched=True,
-        with_indices=True,
         batch_size=8 if "image" in columns else 1000,  # decoded pictures stay in memory
-        remove_columns=columns,
+        remove_columns=rows.column_names,
         features=features,
         load_from_cache_file=False,  # reasons are counted on every run
         new_fingerprint=Hasher.hash((rows._fingerprint, str(part), str(how))),
         desc=f"mapping {part.id}",
     )
-    if "image" in dataset.column_names:
-        # datasets keeps the type that a column of this name had: a file's bytes and path.
-        dataset = dataset.cast_column("image", Image())
     # What a trainer caches belongs to these rows, whatever the code of a mapper was and is.
     dataset._fingerprint = digest.hexdigest()
     report.read += len(rows)
-    if unused := [column for column in columns if column not in Row.read]:
-        _report_unused(report, part, unused, keep)
+    unused = [column for column in columns if column not in Row.read]
+    if unused:
+        logger.info("%s: columns in no prompt and no target: %s", part.id, ", ".join(unused))
+        report.unused += unused
     return dataset
 
 
 def _render(
     mapper: Mapper,
+    columns: list[str],
     keep: list[str],
     how: Rendering,
     report: LoadReport,
@@ -236,26 +210,21 @@ def _render(
     digest: Any,
     features: Any,
     batch: dict[str, list[Any]],
-    indices: list[int],
 ) -> dict[str, list[Any]]:
     """Return a batch of rows as the trainer's columns, without those that are dropped."""
-    kept: list[dict[str, Any]] = []
-    for index, *cells in zip(indices, *batch.values(), strict=True):
-        row = Row(zip(batch, cells, strict=True))
+    made: list[dict[str, Any]] = []
+    for cells in zip(*batch.values(), strict=True):
+        row = Row(zip(columns, cells, strict=True))
+        kept = {name: dict.__getitem__(row, name) for name in keep}
         try:
-            made = trainer_columns(row, mapper(row), how)
+            made.append(kept | trainer_columns(row, mapper(row), how))
         except SkipRow as reason:
-            report.drop(f"{where}{reason}", index)
-        else:
-            kept.append({name: dict.__getitem__(row, name) for name in keep} | made)
-    digest.update(json.dumps(kept, default=_stamp).encode())
-    names = dict.fromkeys(chain(features or ["prompt"], *kept))
-    return {name: [columns.get(name) for columns in kept] for name in names}
-
-
-def _stamp(value: Any) -> Any:
-    """Return what stands for a value in the fingerprint: the size of a picture, else its text."""
-    return getattr(value, "size", None) or str(value)
+            report.dropped[f"{where}{reason}"] += 1
+    # A picture counts by its size.
+    text = json.dumps(made, default=lambda value: getattr(value, "size", None) or str(value))
+    digest.update(text.encode())
+    names = dict.fromkeys(chain(features or ["prompt"], *made))
+    return {name: [row.get(name) for row in made] for name in names}
 
 
 def _features(how: Rendering, rows: Dataset, keep: list[str]) -> Any:
@@ -270,59 +239,23 @@ def _features(how: Rendering, rows: Dataset, keep: list[str]) -> Any:
     return Features(types | ({"tools": Value("string")} if how.tools else {}))
 
 
-def _report_unused(report: LoadReport, part: Part, unused: list[str], keep: list[str]) -> None:
-    """Log the columns of a source that no prompt and no target holds."""
-    report.unused += unused
-    groups = {
-        "no prompt and no target holds": [name for name in unused if name not in keep],
-        "only rewards see": [name for name in unused if name in keep],
-    }
-    for which, names in groups.items():
-        if names:
-            logger.info("%s: columns that %s: %s", part.id, which, ", ".join(names))
-
-
 def _share(rows: Dataset, part: Part, seed: int) -> Dataset:
     """Return a dataset's columns, and the share of its rows that the seed draws."""
     import numpy  # heavy
 
     if part.columns:
         rows = rows.select_columns(part.columns)
-    if part.weight == 1:
-        return rows
     order = numpy.random.default_rng(seed).permutation(len(rows))
-    return rows.select(order[: round(part.weight * len(rows))])
+    return rows if part.weight == 1 else rows.select(order[: round(part.weight * len(rows))])
 
 
-def _recognised(
-    how: Rendering, part: Part, columns: list[str], config: dict[str, Any]
-) -> tuple[str, dict[str, Any], Rendering]:
-    """Return what ``auto`` stands for, if it is not the mapper that fits the columns best.
-
-    For SFT, whole conversations are used as they are, without the recipe's instruction.
-    """
-    if part.id.startswith("environment:"):  # its other columns are arbitrary
-        return "environment", config, how
-    if how.method != "sft" or any(config.get(key) for key in COLUMN_KEYS):
-        return "auto", config, how
+def _conversations(columns: list[str], config: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the mapper that SFT's ``auto`` takes: whole conversations as they are, if any."""
     if {"messages", "conversations"} & {*columns} and "reannotated_messages" not in columns:
-        name = "conversations"
-    elif {"prompt", "completion"} <= {*columns}:
-        name = "prompt_completion"
-    else:
-        return "auto", config, how
-    logger.info("%s: conversations are used as they are", part.id)
-    return name, {"well_formed": False} | config, _instructed(how, None)
-
-
-def _instructed(how: Rendering, system_prompt: str | None) -> Rendering:
-    """Return the rendering with the instruction of a dataset.
-
-    Without one, its rows are used as they are, without worked examples.
-    """
-    args = how.args if system_prompt is not None else dataclasses.replace(how.args, few_shot=None)
-    fmt = dataclasses.replace(how.fmt, system_prompt=system_prompt or "")
-    return dataclasses.replace(how, args=args, fmt=fmt)
+        return "conversations", {"whole": True} | config
+    if {"prompt", "completion"} <= {*columns}:
+        return "prompt_completion", {"whole": True} | config
+    return "auto", config
 
 
 def _kept_columns(args: Any, method: str, columns: list[str]) -> list[str]:
@@ -332,20 +265,17 @@ def _kept_columns(args: Any, method: str, columns: list[str]) -> list[str]:
     types in the same column.
     """
     for column in args.keep_columns or ():
-        if column not in columns:
-            raise RecipeError(f"keep_columns: {unknown_name('column', column, columns)}")
-        if column in _RESERVED:
-            cause = "is a name that trainers and rewards use. Fix: rename the column in your data"
-            raise RecipeError(f"keep_columns: {column!r} {cause}")
-    if method == "distill":
+        if column not in columns or column in _RESERVED:
+            usable = [name for name in columns if name not in _RESERVED]
+            raise RecipeError(f"keep_columns: {unknown_name('column', column, usable)}")
+    if method in ("distill", "reward"):
         return []
     if args.keep_columns is not None:
         return args.keep_columns
     if method == "sft":
         return [column for column in columns if column in _TEMPLATE_COLUMNS]
-    if method == "reward" or (args.dataset_mixture and not args.environment):
-        return []
-    return [column for column in columns if column not in _RESERVED]
+    mixed = args.dataset_mixture and not args.environment
+    return [] if mixed else [column for column in columns if column not in _RESERVED]
 
 
 def _mixture(how: Rendering, split: str, given: Any, report: LoadReport) -> Dataset:
@@ -357,54 +287,49 @@ def _mixture(how: Rendering, split: str, given: Any, report: LoadReport) -> Data
     from datasets import concatenate_datasets  # heavy
 
     mixture = how.args.dataset_mixture
-    parts, seed = _parts(mixture), mixture.get("seed") or 0
-    mapped = []
-    for number, part in enumerate(parts):
-        try:
-            rows = _rendered(how, part, given and given[number], report, f"{part.id}: ", seed)
-        except RecipeError as error:
-            raise RecipeError(f"dataset_mixture: dataset {number + 1}: {error}") from error
-        if not len(rows):
-            raise RecipeError(
-                f"dataset_mixture: dataset {number + 1} ({part.id}, weight {part.weight}): all "
-                f"rows were dropped: {report}"
-            )
-        mapped.append(rows)
-    named = any(part.task for part in parts) or any("task" in rows.column_names for rows in mapped)
-    if named and how.method in ("grpo", "generate"):
-        mapped = [_with_task(rows, part.task) for rows, part in zip(mapped, parts, strict=True)]
-    with located("dataset_mixture: the datasets have different types in one column"):
-        whole = concatenate_datasets(mapped).shuffle(seed=seed)
-    size = mixture.get("test_split_size")
+    parts, seed, size = _parts(mixture), mixture.get("seed") or 0, mixture.get("test_split_size")
     if size is None and split == "test" and not given:
         raise RecipeError(
             "dataset_mixture: test_split_size: must be set, because evaluation needs a test split. "
             "Fix: test_split_size: 128"
         )
-    if size is None or given:
-        return whole
+    mapped = []
+    for number, part in enumerate(parts):
+        where = f"dataset_mixture: dataset {number + 1} ({part.id}, weight {part.weight})"
+        try:
+            rows = _rendered(how, part, given and given[number], report, f"{part.id}: ", seed)
+        except RecipeError as error:
+            raise RecipeError(f"{where}: {error}") from error
+        if not len(rows):
+            raise RecipeError(f"{where}: all rows were dropped: {report}")
+        mapped.append(rows)
+    if how.method in ("grpo", "generate"):
+        named = any(part.task for part in parts) or any("task" in rows.features for rows in mapped)
+        mapped = [_with_task(*each, named) for each in zip(mapped, parts, strict=True)]
+    with located("dataset_mixture: the datasets have different types in one column"):
+        whole = concatenate_datasets(mapped).shuffle(seed=seed)
     with located("dataset_mixture: test_split_size"):
-        return whole.train_test_split(size, seed=seed)[split]
+        return whole if given or not size else whole.train_test_split(size, seed=seed)[split]
 
 
 def _parts(mixture: dict[str, Any]) -> list[Part]:
     """Return the datasets of a mixture. Raise RecipeError that names the dataset and the key."""
+    known, entries = [field.name for field in fields(Part)], mixture.get("datasets")
+    parts = []
     with located("dataset_mixture"):
         _check_keys(mixture, ["datasets", "seed", "test_split_size"])
-        if not mixture.get("datasets") or not isinstance(mixture["datasets"], list):
-            raise ValueError("datasets: must be a list of mappings with id, weight, mapper, …")
-    parts = []
-    for number, entry in enumerate(mixture["datasets"], start=1):
-        with located(f"dataset_mixture: dataset {number}"):
-            _check_keys(entry, [field.name for field in dataclasses.fields(Part)])
-            if "id" not in entry:
-                raise ValueError("id: missing")
-            part = Part(**{key: value for key, value in entry.items() if value is not None})
-            if not isinstance(part.weight, int | float) or not 0 < part.weight <= 1:
-                raise ValueError(
-                    f"weight: must be the share of its rows, in (0, 1], got {part.weight!r}"
-                )
-        parts.append(part)
+        if not isinstance(entries, list) or not entries:
+            raise ValueError(f"datasets: must be a list of mappings of {', '.join(known)}")
+        for number, entry in enumerate(entries, start=1):
+            with located(f"dataset {number}"):
+                _check_keys(entry, known)
+                if "id" not in entry:
+                    raise ValueError("id: missing")
+                part = Part(**{key: value for key, value in entry.items() if value is not None})
+                if not isinstance(part.weight, int | float) or not 0 < part.weight <= 1:
+                    share = "must be the share of its rows, in (0, 1]"
+                    raise ValueError(f"weight: {share}, got {part.weight!r}")
+                parts.append(part)
     return parts
 
 
@@ -416,62 +341,53 @@ def _check_keys(mapping: Any, known: list[str]) -> None:
             raise ValueError(unknown_name("key", key, known))
 
 
-def _with_task(rows: Dataset, task: str | None) -> Dataset:
-    """Return rows with a column ``task``. The task of the dataset overrides that of a row."""
-    if "task" in rows.column_names:
-        if not task:
-            return rows
+def _with_task(rows: Dataset, part: Part, named: bool) -> Dataset:
+    """Return rows with a column ``task``, if any has one. That of the dataset comes first."""
+    if part.task and "task" in rows.features:
         rows = rows.remove_columns("task")
-    return rows.add_column("task", [task or ""] * len(rows))
+    if not named or "task" in rows.features:
+        return rows
+    return rows.add_column("task", [part.task or ""] * len(rows))
 
 
 def _short_enough(dataset: Dataset, how: Rendering, report: LoadReport) -> Dataset:
     """Return the rows whose prompts have at most ``max_prompt_tokens`` tokens."""
-    limit = how.args.max_prompt_tokens
+    limit, kept = how.args.max_prompt_tokens, []
     options = {"tools": json.loads(how.tools)} if how.tools else {}
-    over = []
     for start in range(0, len(dataset), 1000):
         prompts = dataset[start : start + 1000]["prompt"]
-        texts = how.tokenizer.apply_chat_template(
-            prompts, add_generation_prompt=True, tokenize=False, **options
+        encoded = how.tokenizer.apply_chat_template(
+            prompts, add_generation_prompt=True, return_dict=True, **options
         )
-        # A token is at least one ASCII character, so most texts need not be tokenized.
-        long = [row for row, text in enumerate(texts) if len(text) > limit or not text.isascii()]
-        if long:
-            encoded = how.tokenizer([texts[row] for row in long], add_special_tokens=False)
-            lengths = map(len, encoded["input_ids"])
-            over += [start + row for row, n in zip(long, lengths, strict=True) if n > limit]
-    if over:
-        report.dropped[f"prompt over max_prompt_tokens {limit}"] += len(over)
-    dropped = {*over}
-    return dataset.select([row for row in range(len(dataset)) if row not in dropped])
+        ids = enumerate(encoded["input_ids"], start=start)
+        kept += [row for row, tokens in ids if len(tokens) <= limit]
+    if len(kept) < len(dataset):
+        report.dropped[f"prompt over max_prompt_tokens {limit}"] += len(dataset) - len(kept)
+    return dataset.select(kept)
+
+
+def drop_unanswered(rows: Dataset, report: LoadReport) -> Dataset:
+    """Return the rows that have a reference answer, for a reward that compares with one."""
+    if "solution" not in rows.features or "nums" in rows.features:
+        return rows
+    kept = [row for row, solution in enumerate(rows["solution"]) if solution]
+    if len(kept) < len(rows):
+        reason = "no reference answer, with which a reward compares"
+        report.dropped[reason] += len(rows) - len(kept)
+    report.kept = len(kept)
+    return rows.select(kept)
 
 
 def drop_overlap(train: Dataset, held_out: Dataset) -> tuple[Dataset, int]:
-    """Remove training rows whose question is in ``held_out``, ignoring white space.
+    """Return the training rows whose question is not in ``held_out``, and how many are gone.
 
     Many rows with pictures, or of one environment, ask the same question and still differ.
-
-    Returns:
-        The rows left, and the number of rows removed.
     """
     if {"image", "environment"} & {*train.column_names}:
         return train, 0
     seen = set(map(question_key, held_out["prompt"]))
     kept = [row for row, prompt in enumerate(train["prompt"]) if question_key(prompt) not in seen]
-    dropped = len(train) - len(kept)
-    return train.select(kept) if dropped else train, dropped
-
-
-def drop_unanswered(rows: Dataset, report: LoadReport) -> Dataset:
-    """Return the rows that have a reference answer, for rewards that compare with one."""
-    if "solution" not in rows.column_names or "nums" in rows.column_names:
-        return rows
-    empty = [row for row, solution in enumerate(rows["solution"]) if not solution]
-    for row in empty:
-        report.drop("no reference answer, with which a reward compares", row)
-    report.kept -= len(empty)
-    return rows.select([row for row in range(len(rows)) if row not in {*empty}]) if empty else rows
+    return train.select(kept), len(train) - len(kept)
 
 
 def question_key(prompt: list[dict[str, Any]]) -> str:

@@ -71,6 +71,8 @@ def trainer_columns(row: dict[str, Any], mapped: MappedRow, how: Rendering) -> d
         if how.args.prompt_template is not None and last["role"] == "user":
             last = {**last, "content": _filled(how.args.prompt_template, row, mapped)}
         columns = {"prompt": build_prompt(last, how.fmt, how.args.few_shot, earlier)}
+        if mapped.get("response") and "solution" not in mapped and how.method == "grpo":
+            say_once("the answers of the rows are not used: grpo samples its own")
         if how.method == "grpo":
             hidden = _NO_COLUMN | _ONLY_GENERATED
             columns |= {key: value for key, value in mapped.items() if key not in hidden}
@@ -220,14 +222,17 @@ def _conversation(mapped: MappedRow, how: Rendering) -> dict[str, Any]:
     end = max((n for n, turn in enumerate(turns) if turn["role"] == "assistant"), default=0)
     if any("tool_calls" in turn for turn in turns):
         _check_calls(how)
+    if end < len(turns) - 1:
+        left = "left out" if "well_formed" in mapped else "trained on, without assistant_only_loss"
+        say_once(f"messages after the last one of the assistant are {left}")
     if "well_formed" in mapped:
-        if end < len(turns) - 1:
-            say_once("messages after the last one of the assistant are left out")
         turns = turns[: end + 1]
         turns = build_prompt("", how.fmt, earlier=turns)[:-1]
-        if "tool_calls" not in turns[-1]:
-            _checked(turns[-1]["content"], mapped["well_formed"], how.fmt)
-    start = len(turns) - 1 if "well_formed" in mapped else end
+        end = len(turns) - 1
+    if "tool_calls" not in turns[end] and turns[end]["role"] == "assistant":
+        text = _checked(turns[end]["content"], mapped.get("well_formed", False), how.fmt)
+        turns = [*turns[:end], {**turns[end], "content": text}, *turns[end + 1 :]]
+    start = end
     while start > 1 and (turns[start - 1]["role"] == "tool" or "tool_calls" in turns[start - 1]):
         start -= 1
     if start < 1:
@@ -248,12 +253,9 @@ def _filled(template: str, row: dict[str, Any], mapped: MappedRow) -> str:
     """Replace each ``{name}`` that is a key of the row. Other braces are text, as in LaTeX."""
 
     def written(slot: re.Match[str]) -> str:
-        key = slot[1]
-        if key not in mapped and key not in row:
-            return slot[0]
-        value = mapped[key] if key in mapped else row[key]
-        if isinstance(value, str):
-            return value
-        return "" if value is None else json.dumps(value, ensure_ascii=False, default=str)
+        values = mapped if slot[1] in mapped else row
+        value = values[slot[1]] if slot[1] in values else slot[0]
+        value = "" if value is None else value
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
     return _SLOT.sub(written, template)

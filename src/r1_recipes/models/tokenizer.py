@@ -82,6 +82,7 @@ def load_tokenizer(recipe: Recipe) -> tuple[PreTrainedTokenizerBase, ResponseFor
     template = tokenizer.chat_template
     template = template.get("default") if isinstance(template, dict) else template
     tokenizer.chat_template = served.own_template(template or "")
+    fmt = _with_saved_prefill(recipe, fmt, served.saved_prefill(template or ""))
     tokenizer.chat_template = _chat_template(recipe, fmt, tokenizer)
     if script.chat_template:
         _warn_without_bos(recipe, tokenizer)
@@ -97,6 +98,27 @@ def load_tokenizer(recipe: Recipe) -> tuple[PreTrainedTokenizerBase, ResponseFor
     if recipe.method not in ("sft", "reward"):  # these methods check their rows
         _check_generation_prompt(recipe, tokenizer, fmt)
     return tokenizer, fmt
+
+
+def _with_saved_prefill(recipe: Recipe, fmt: ResponseFormat, saved: str) -> ResponseFormat:
+    """Return the format with the prefill of the run that trained the model, if it fits.
+
+    A benchmark's recipe says nothing of it, and the model is to be asked as it was trained.
+    """
+    script = recipe.script
+    if not saved or script.prefill is not None or script.chat_template or fmt.chat_template:
+        return fmt
+    if template_prefill(saved, fmt):
+        return replace(fmt, prefill=saved)
+    logger.warning(
+        "%s was trained with prefill %r, which is no start of format %r, so it is left out. "
+        "Fix: prefill: %r, or prefill: '' to leave it out",
+        recipe.model.model_name_or_path,
+        saved,
+        fmt.name,
+        saved,
+    )
+    return fmt
 
 
 def _with_opened_turn(

@@ -3,7 +3,8 @@
 In training, the template gets the recipe's variables and prefill. A saved checkpoint's template has
 the prefill and the system prompt of training, so that ``vllm serve``, ``lm_eval`` or a chat window
 give the model the prompts that it was trained on. A later run takes both off again, because its own
-recipe says how a prompt starts. Worked examples and variables are not saved.
+recipe says how a prompt starts; a recipe that says nothing of ``prefill`` keeps that one. Worked
+examples and variables are not saved.
 """
 
 import json
@@ -22,6 +23,12 @@ def own_template(template: str) -> str:
     own = template.partition(_END)[2] if template.startswith(_START) else template
     body, added, prefill = own.rpartition(_AFTER)
     return body + "\n" * prefill.endswith("\n") if added else own
+
+
+def saved_prefill(template: str) -> str:
+    """Return the prefill that an earlier run added to a chat template."""
+    added = template.rpartition(f"{_AFTER}{{{{ ")[2] if _AFTER in template else '""'
+    return str(json.JSONDecoder().raw_decode(added)[0])
 
 
 def with_opening(template: str, opening: str) -> str:

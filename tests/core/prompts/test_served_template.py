@@ -1,5 +1,5 @@
-"""A saved checkpoint gives whoever sends no system message the prompts of training, and our own
-code the model's template back.
+"""A saved checkpoint gives whoever sends no system message the prompts of training, and a later
+run the model's own template. The recipe's switches reach every prompt of training.
 """
 
 import copy
@@ -9,60 +9,59 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trl
+from transformers import AutoTokenizer
 
 from r1_recipes import grpo, sft
+from r1_recipes.common.errors import RecipeError
 from r1_recipes.data.load import build_prompt
 from r1_recipes.models.smoke import VLM_TEMPLATE
-from r1_recipes.models.tokenizer import load_tokenizer
-from r1_recipes.prompts import CHATML, FORMATS, served
+from r1_recipes.models.tokenizer import check_target, generation_prompt, load_tokenizer
+from r1_recipes.prompts import CHATML, FORMATS, leaves_open, served
 from r1_recipes.recipe import load_recipe
-from r1_recipes.recipe.load import Recipe
-from r1_recipes.runs import checkpoints
-from tests.conftest import metrics
 
-pytestmark = pytest.mark.slow
-
+SHIPPED = Path(trl.__file__).parent / "chat_templates"
 QUESTION = "2+2?"
 USER = [{"role": "user", "content": QUESTION}]
+ODD = 'A "quote", \\boxed{}, {{x}} {% y %} {# z #}, #} %}, 思考🤔\n'
+THINK, OFF, EMPTY = ("<think>", "</think>"), {"enable_thinking": False}, "<think>\n\n</think>\n\n"
 QWEN = (
     "{%- if messages[0]['role'] == 'system' %}\n    {{- '<|im_start|>system\\n' + "
     "messages[0]['content'] + '<|im_end|>\\n' }}\n"
     "{%- else %}\n    {{- '<|im_start|>system\\nYou are Qwen.<|im_end|>\\n' }}\n{%- endif %}\n"
     "{%- for message in messages if message.role != 'system' %}\n"
-    "    {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' + '\\n' "
-    "}}\n{%- endfor %}\n"
+    "    {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' + '\\n' }}\n"
+    "{%- endfor %}\n"
     "{%- if add_generation_prompt %}\n    {{- '<|im_start|>assistant\\n' }}\n{%- endif %}\n"
 )
-# White space at both edges that is part of the prompt.
+# White space at both edges is part of the prompt.
 LLAMA = (
-    "\n  {{ '<|begin|>' }}{% if messages[0]['role'] == 'system' %}{% set system = "
-    "messages[0]['content']|trim %}"
-    "{% set messages = messages[1:] %}{% else %}{% set system = '' %}{% endif %}{{ 'Today is "
-    "Friday.\\n' + system }}"
+    "\n  {{ '<|begin|>' }}{% if messages[0]['role'] == 'system' %}"
+    "{% set system = messages[0]['content']|trim %}{% set messages = messages[1:] %}"
+    "{% else %}{% set system = '' %}{% endif %}{{ 'Today is Friday.\\n' + system }}"
     "{% macro head(role) %}[{{ role }} of {{ messages|length }}]{% endmacro %}"
     "{% for message in messages %}{{ head(message['role']) + message['content']|trim }}{% endfor %}"
     "{% if add_generation_prompt %}{{ head('assistant') }}{% endif %}\n  "
 )
 GEMMA = (
-    "{{ bos_token or '' }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('System "
-    "role not supported') }}{% endif %}"
-    "{% for message in messages %}{{ '<start_of_turn>' + message['role'] + '\\n' + "
-    "message['content'] + '<end_of_turn>\\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<start_of_turn>model\\n' }}{% endif %}\n"
+    "{{ bos_token or '' }}{% if messages[0]['role'] == 'system' %}"
+    "{{ raise_exception('System role not supported') }}{% endif %}{% for message in messages %}"
+    "{{ '<start_of_turn>' + message['role'] + '\\n' + message['content'] + '<end_of_turn>\\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<start_of_turn>model\\n' }}{% endif %}\n"
 )
 TEMPLATES = {"chatml": CHATML, "qwen": QWEN, "llama": LLAMA, "gemma": GEMMA, "parts": VLM_TEMPLATE}
-ODD = 'A "quote", \\boxed{}, {{x}} {% y %} {# z #}, 思考🤔\n'
-
-
-def load(path: str) -> Recipe:
-    return load_recipe([path], "grpo")
+# As Qwen3's: a turn to come begins with an empty block if the model is not to think.
+SWITCH = CHATML.replace(
+    "assistant\\n' }}{% endif",
+    "assistant\\n' }}{% if enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}{% endif",
+)
 
 
 @pytest.fixture
-def model(tiny_model: Path, tmp_path: Path) -> Callable[[str | dict], str]:
-    from transformers import AutoTokenizer
+def model(tiny_model: Path, tmp_path: Path) -> Callable[..., str]:
+    """``model(template)``: a folder with the tiny model and this chat template."""
 
-    def make(template: str | dict, name: str = "model") -> str:
+    def make(template: str | dict[str, str], name: str = "model") -> str:
         shutil.copytree(tiny_model, tmp_path / name)
         tokenizer = AutoTokenizer.from_pretrained(tmp_path / name)
         tokenizer.chat_template = template
@@ -72,124 +71,174 @@ def model(tiny_model: Path, tmp_path: Path) -> Callable[[str | dict], str]:
     return make
 
 
-def saved(tokenizer: Any, folder: Path, system_prompt: str) -> Any:
-    from transformers import AutoTokenizer
+@pytest.fixture
+def loaded(write_recipe: Callable[..., str]) -> Callable[..., tuple[Any, Any]]:
+    """``loaded(key=value, …)``: the tokenizer and the format of a recipe with these keys."""
+    return lambda method="grpo", **keys: load_tokenizer(
+        load_recipe([write_recipe(method, **keys)], method)
+    )
 
-    copied = copy.deepcopy(tokenizer)
-    served.add_system_prompt(copied, system_prompt)
-    copied.save_pretrained(folder)
+
+def saved(tokenizer: Any, folder: Path | str, system_prompt: str) -> Any:
+    """The tokenizer as a run saves it and another program loads it."""
+    kept = copy.deepcopy(tokenizer)
+    served.add_system_prompt(kept, system_prompt)
+    kept.save_pretrained(folder)
     return AutoTokenizer.from_pretrained(folder)
 
 
-def ids(tokenizer: Any, messages: list[dict[str, Any]], **options: Any) -> list[int]:
-    return tokenizer.apply_chat_template(
-        messages, add_generation_prompt=True, return_dict=True, **options
-    )["input_ids"]
+def text(tokenizer: Any, messages: list[dict[str, Any]], **options: Any) -> str:
+    return str(
+        tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=True, **options
+        )
+    )
 
 
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("kind", TEMPLATES)
 @pytest.mark.parametrize("prefill", [None, "Well.\n<think>"])
 def test_a_question_alone_gets_the_prompt_of_training(
-    write_recipe: Callable[..., str],
-    model: Callable,
-    tmp_path: Path,
-    name: str,
-    kind: str,
-    prefill: str | None,
+    model: Callable, loaded: Callable, name: str, kind: str, prefill: str | None
 ) -> None:
     if prefill and name == "r1_zero":  # whose turns begin with a space
         prefill = f" {prefill}"
-    settings = {"response_format": name, "system_prompt": None, "prefill": prefill}
+    keys = {"response_format": name, "system_prompt": None, "prefill": prefill}
     folder = model(TEMPLATES[kind])
-    tokenizer, fmt = load_tokenizer(
-        load(write_recipe("grpo", model_name_or_path=folder, **settings))
-    )
+    tokenizer, fmt = loaded(model_name_or_path=folder, **keys)
     prompt = build_prompt(QUESTION, fmt)
-    asked = ids(tokenizer, prompt)
-    left = saved(tokenizer, tmp_path / "left", fmt.system_prompt)
-    assert ids(left, USER) == asked
-    text = left.apply_chat_template(USER, tokenize=False, add_generation_prompt=True)
-    assert text.count(fmt.system_prompt.strip() or QUESTION) == 1 and text.endswith(prefill or "")
-    # Who sends a system message, or none of a prompt, gets what the model's own template makes of
-    # it.
-    assert ids(left, prompt) == asked
-    if kind != "gemma":
-        other = [{"role": "system", "content": "Be brief."}, *USER]
-        assert ids(left, other) == ids(tokenizer, other)
-        assert ids(left, [{"role": "system", "content": ""}, *USER]) == asked
+    asked = text(tokenizer, prompt)
+    after = saved(tokenizer, folder, fmt.system_prompt)
+    assert text(after, USER) == text(after, prompt) == asked
+    assert asked.count(fmt.system_prompt.strip() or QUESTION) == 1
+    assert asked.endswith(prefill or "")
+    other = [{"role": "system", "content": "Be brief."}, *USER]
+    assert text(after, other) == text(tokenizer, other)
     # The next stage finds the model as it was, whatever format it is in.
-    again, found = load_tokenizer(load(write_recipe("grpo", model_name_or_path=folder, **settings)))
-    assert (
-        again.chat_template == tokenizer.chat_template
-        and found == fmt
-        and ids(again, prompt) == asked
-    )
+    again, found = loaded(model_name_or_path=folder, **keys)
+    assert (again.chat_template, found) == (tokenizer.chat_template, fmt)
+    if not fmt.chat_template and kind != "gemma":
+        bare, _ = loaded(model_name_or_path=folder, response_format="boxed", prefill="")
+        assert bare.chat_template == TEMPLATES[kind]
 
 
 @pytest.mark.parametrize("system_prompt", [ODD, "short"])
 @pytest.mark.parametrize("prefill", ["", ODD])
-def test_any_text_is_written_as_it_is(model: Callable, system_prompt: str, prefill: str) -> None:
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(model(LLAMA))
-    plain = tokenizer.apply_chat_template(
-        [{"role": "system", "content": system_prompt}, *USER],
-        tokenize=False,
-        add_generation_prompt=True,
-    )
-    tokenizer.chat_template = served.with_prefill(LLAMA, prefill) if prefill else LLAMA
-    served.add_system_prompt(tokenizer, system_prompt)
-    assert (
-        tokenizer.apply_chat_template(USER, tokenize=False, add_generation_prompt=True)
-        == plain + prefill
-    )
-    assert served.own_template(tokenizer.chat_template) == LLAMA
-
-
-def from_folder(folder: Path) -> Any:
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(folder)
-
-
-@pytest.mark.parametrize("method", ["grpo", "sft"])
-def test_checkpoints_and_the_final_model_serve_the_prompts_of_training_and_a_second_stage_trains_on(
-    write_recipe: Callable[..., str], tmp_path: Path, method: str
+def test_any_text_is_written_as_it_is(
+    model: Callable, loaded: Callable, system_prompt: str, prefill: str
 ) -> None:
-    main = {"grpo": grpo.main, "sft": sft.main}[method]
-    settings = {"system_prompt": "Think first.", "prefill": "<think>\n", "max_steps": 4, "seed": 3}
-    path = write_recipe(method, **settings)
-    tokenizer, fmt = load_tokenizer(load_recipe([path], method))
-    asked = ids(tokenizer, build_prompt(QUESTION, fmt))
-    main([path])
+    folder = model(LLAMA)
+    plain = AutoTokenizer.from_pretrained(folder)
+    expected = text(plain, [{"role": "system", "content": system_prompt}, *USER]) + prefill
+    tokenizer, _ = loaded(model_name_or_path=folder, response_format="boxed", prefill=prefill)
+    after = saved(tokenizer, folder, system_prompt)
+    assert text(after, USER) == expected
+    assert served.own_template(after.chat_template) == LLAMA
+
+
+def test_a_message_in_parts_and_a_developer_s_message(model: Callable) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(model("{% for m in messages %}{{ m }}\n{% endfor %}"))
+    served.add_system_prompt(tokenizer, "S")
+    parts = [{"role": "user", "content": [{"type": "text", "text": "?"}]}]
+    system = {"role": "system", "content": [{"type": "text", "text": "S"}]}
+    assert text(tokenizer, parts).splitlines()[0] == str(system)
+    developer = {"role": "developer", "content": "D"}
+    assert text(tokenizer, [developer, *USER]).splitlines()[0] == str(developer)
+
+
+def test_of_named_templates_the_default_one_is_used(model: Callable, loaded: Callable) -> None:
+    tokenizer, _ = loaded(model_name_or_path=model({"default": CHATML, "tool_use": QWEN}))
+    assert tokenizer.chat_template == CHATML
+
+
+def test_the_next_recipe_decides_about_the_prefill(
+    model: Callable, loaded: Callable, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = model(CHATML)
+
+    def opened(**keys: Any) -> tuple[str, str]:
+        tokenizer, fmt = loaded(model_name_or_path=folder, **keys)
+        return generation_prompt(tokenizer).removeprefix("<|im_start|>assistant\n"), fmt.prefill
+
+    saved(loaded(model_name_or_path=folder, prefill="Well.\n<think>")[0], folder, "S")
+    # A benchmark says nothing of it.
+    assert opened() == opened(response_format="think_boxed") == ("Well.\n<think>",) * 2
+    assert opened(response_format="boxed") == ("", "")
+    assert "was trained with prefill 'Well.\\n<think>', which is no start of" in caplog.text
+    assert opened(prefill="") == opened(response_format="boxed", prefill="") == ("", "")
+    assert opened(prefill="Well.") == ("Well.", "Well.")
+    opens = CHATML.replace("assistant\\n' }}{% endif", "assistant\\n<think>' }}{% endif")
+    assert opened(chat_template=opens) == ("<think>", "<think>")
+
+
+def test_variables_are_of_training_and_are_not_saved(model: Callable, loaded: Callable) -> None:
+    folder = model(SWITCH)
+    tokenizer, _ = loaded(
+        model_name_or_path=folder, response_format="boxed", chat_template_kwargs=OFF
+    )
+    assert text(tokenizer, USER).endswith(EMPTY)
+    assert not text(tokenizer, USER, enable_thinking=True).endswith(EMPTY)
+    assert saved(tokenizer, folder, "").chat_template == SWITCH
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"enable_thinkin": False}, "enable_thinkin: the chat template of .* has no variable"),
+        ({"enable_thinking": None}, "must be true, false, a number or a text, got None"),
+    ],
+)
+@pytest.mark.parametrize("method", ["grpo", "sft"])
+def test_a_switch_without_effect_is_refused(
+    model: Callable, loaded: Callable, method: str, kwargs: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(RecipeError, match=rf"tiny.yaml: chat_template_kwargs: .*{message}"):
+        loaded(method, model_name_or_path=model(SWITCH), chat_template_kwargs=kwargs)
+
+
+def test_a_system_prompt_that_the_template_changes_is_refused(
+    model: Callable, loaded: Callable
+) -> None:
+    strips = CHATML.replace("message['content']", "message['content'].replace('/think', '')")
+    keys = {"model_name_or_path": model(strips), "response_format": "think_boxed"}  # as SmolLM3's
+    with pytest.raises(RecipeError, match=r"system_prompt: the chat template of .* changes this"):
+        loaded(**keys, system_prompt=None)
+    loaded(**keys, system_prompt="")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["qwen3", "qwen3_5_nothink", "qwen3_5_think", "qwen3_6", "qwen3_8", "glm4moe"],
+)
+@pytest.mark.parametrize(("fmt", "thinking"), [("boxed", False), ("think_boxed", True)])
+def test_sft_targets_stand_right_after_the_prompt(
+    model: Callable, loaded: Callable, name: str, fmt: str, thinking: bool
+) -> None:
+    template = (SHIPPED / f"{name}.jinja").read_text(encoding="utf-8")
+    kwargs = {"enable_thinking": thinking}
+    keys = {"response_format": fmt, "chat_template_kwargs": kwargs}
+    tokenizer, found = loaded("sft", model_name_or_path=model(template), **keys)
+    target = found.full_text(found.render_completion("2+2=4", "4"))
+    completion = [{"role": "assistant", "content": target}]
+    check_target(name, tokenizer, {"prompt": USER, "completion": completion})
+
+
+@pytest.mark.parametrize("main", [grpo.main, sft.main])
+def test_checkpoints_serve_the_prompts_of_training_and_a_second_stage_trains_on(
+    write_recipe: Callable[..., str], loaded: Callable, tmp_path: Path, main: Callable
+) -> None:
+    method = main.__module__.rpartition(".")[2]
+    keys = {"system_prompt": "Think first.", "prefill": "<think>\n", "max_steps": 2}
+    tokenizer, fmt = loaded(method, **keys)
+    asked = text(tokenizer, build_prompt(QUESTION, fmt))
+    main([write_recipe(method, **keys, save_steps=2)])
     run = tmp_path / "run"
-    for folder in (run, run / "checkpoint-2", run / "checkpoint-4"):
-        assert ids(from_folder(folder), USER) == asked
-        assert folder == run or checkpoints.manifest_mismatch(folder) is None
-    # From half way: the same prompts, so the same steps.
-    resumed = tmp_path / "resumed"
-    main(
-        [path, "--output_dir", str(resumed), "--resume_from_checkpoint", str(run / "checkpoint-2")]
-    )
-    losses = [
-        [entry["loss"] for entry in metrics(folder) if "loss" in entry][-2:]
-        for folder in (run, resumed)
-    ]
-    assert losses[0] == losses[1]
-    assert ids(from_folder(resumed), USER) == asked
-    # A second stage that asks otherwise.
-    second = write_recipe(
-        method,
-        name="second",
-        model_name_or_path=str(run),
-        output_dir=str(tmp_path / "second"),
-        max_steps=2,
-        prefill="",
-    )
-    tokenizer, fmt = load_tokenizer(load_recipe([second], method))
-    assert tokenizer.chat_template == CHATML and ids(tokenizer, build_prompt(QUESTION, fmt)) == ids(
-        tokenizer, USER
-    )
-    main([second])
-    assert from_folder(tmp_path / "second").chat_template == CHATML
+    for folder in (run, run / "checkpoint-2"):
+        assert text(AutoTokenizer.from_pretrained(folder), USER) == asked
+    again, _ = loaded(method, model_name_or_path=str(run), prefill="")
+    assert again.chat_template == CHATML
+
+
+def test_what_is_left_open() -> None:
+    turns = ("", "<think>\n", EMPTY, "<think></think>", "</think>")
+    assert [leaves_open(turn, THINK) for turn in turns] == [False, True, False, False, False]

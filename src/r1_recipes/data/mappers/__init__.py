@@ -3,9 +3,7 @@
 Each family of datasets has a mapper. Importing this package registers these mappers.
 """
 
-# Of two mappers that know as many columns, "auto" takes the first: generate keeps the columns of
-# GSM8K beside its own, and NuminaMath has messages beside its problems.
-from r1_recipes.data.mappers import columns, maths, chats  # noqa: F401, I001
+from r1_recipes.data.mappers import chats, columns, maths  # noqa: F401
 from r1_recipes.data.mappers.base import (
     MAPPERS,
     MappedRow,

@@ -36,27 +36,22 @@ def conversations(
     """
     column = "messages" if row.get("messages") or "conversations" not in row else "conversations"
     messages = with_earlier(row, read_messages(row, column))
-    if whole:
-        return {"turns": messages}
-    if any("tool_calls" in message for message in messages):
-        return {"turns": messages, "well_formed": well_formed}
-    if wrappers == "think":
+    if wrappers == "think" and not whole:
         messages = [
             {**message, "content": with_think_tags(message["content"])}
             for message in messages
             if message["role"] != "system" or "<|begin_of_thought|>" not in message["content"]
         ]
-    return {**_exchange(messages), "well_formed": well_formed}
+    return _chat(messages, well_formed, whole)
 
 
 @register_mapper("prompt_completion", "prompt", "completion")
-def prompt_completion(row: dict[str, Any], well_formed: bool = False) -> MappedRow:
+def prompt_completion(
+    row: dict[str, Any], well_formed: bool = False, whole: bool = False
+) -> MappedRow:
     """Map TRL's ``prompt`` and ``completion``, texts or messages, joined into a conversation."""
-    messages = read_messages(row, "prompt", "user")
-    messages += read_messages(row, "completion", "assistant")
-    if any("tool_calls" in message for message in messages):
-        return {"turns": with_earlier(row, messages)}
-    return {**_exchange(with_earlier(row, messages)), "well_formed": well_formed}
+    messages = read_messages(row, "prompt", "user") + read_messages(row, "completion", "assistant")
+    return _chat(with_earlier(row, messages), well_formed, whole)
 
 
 @register_mapper("preference", "chosen", "rejected")
@@ -81,6 +76,14 @@ def preference(row: dict[str, Any]) -> MappedRow:
     if not same or chosen["response"] == rejected["response"]:
         raise SkipRow("chosen and rejected must be different answers to the same conversation")
     return {**chosen, "rejected": rejected["response"]}
+
+
+def _chat(messages: list[Message], well_formed: bool, whole: bool) -> MappedRow:
+    if whole:
+        return {"turns": messages}
+    if any("tool_calls" in message for message in messages):
+        return {"turns": messages, "well_formed": well_formed}
+    return {**_exchange(messages), "well_formed": well_formed}
 
 
 def _exchange(messages: list[Message]) -> MappedRow:

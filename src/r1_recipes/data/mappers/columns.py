@@ -19,11 +19,10 @@ def prompt_solution(
     The prompt is a text or messages, all of which reach the model. The answer may be missing if no
     reward compares with it. ``whole``: the answer is the target of SFT as it is.
     """
-    if isinstance(row.get(prompt_column), list | dict):
-        asked = read_messages(row, prompt_column)
+    if isinstance(row.get(prompt_column), str | list | dict):
+        mapped = as_prompt(row, read_messages(row, prompt_column, "user"))
     else:
-        asked = read_messages({prompt_column: text(row, prompt_column)}, prompt_column, "user")
-    mapped = as_prompt(row, asked)
+        mapped = {"question": text(row, prompt_column)}
     if solution_column in row or whole:
         mapped["solution"] = text(row, solution_column, needed=whole)
     if whole:
@@ -69,7 +68,7 @@ def reasoning_columns(
     }
 
 
-@register_mapper("generated", "question", "pass_rate")
+@register_mapper("generated", "question", "pass_rate", "response|solution")
 def generated(row: dict[str, Any], well_formed: bool = True) -> MappedRow:
     """Map the output of ``r1_recipes.generate``: ``question``, ``solution``, ``pass_rate``, ….
 

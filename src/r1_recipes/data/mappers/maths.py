@@ -25,7 +25,7 @@ def gsm8k(row: dict[str, Any]) -> MappedRow:
     }
 
 
-@register_mapper("math", "problem")
+@register_mapper("math", "problem", "solution|answer")
 def math(
     row: dict[str, Any],
     prompt_column: str = "problem",

@@ -1,0 +1,429 @@
+"""What public bug reports of this field tried: rows and chat templates that trained on something
+else than their files hold, or were refused without need.
+"""
+
+import datetime
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trl
+import yaml
+from datasets import Dataset
+
+from r1_recipes.common.errors import RecipeError
+from r1_recipes.data import load_dataset
+from r1_recipes.extras.init import __main__ as init
+from r1_recipes.models.tokenizer import check_targets, load_tokenizer
+from r1_recipes.prompts import get_response_format
+from r1_recipes.recipe import load_recipe
+from r1_recipes.recipe.types import GRPORecipeArguments, RecipeArguments
+from r1_recipes.training.start import load_splits
+
+TEMPLATES = Path(trl.__file__).parent / "chat_templates"
+ASKED = {"role": "user", "content": "1+1?"}
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def grpo(row: dict[str, Any], **keys: Any) -> dict[str, Any]:
+    """What GRPO gets of a row."""
+    fmt = get_response_format(keys.pop("response_format", "think_answer"), system_prompt="")
+    rows = Dataset.from_list([row], on_mixed_types="use_json")
+    args = RecipeArguments(dataset_name="rows", mapper="prompt_solution", **keys)
+    return load_dataset(args, fmt, "grpo", rows=rows)[0][0]
+
+
+# A prompt that already has the model's turns around it
+
+
+@pytest.fixture
+def model(tiny_model: Path, tmp_path: Path) -> Callable[[str], str]:
+    """A tiny model with one of the templates that TRL knows, and its turn tokens."""
+    from transformers import AutoTokenizer
+
+    def make(name: str) -> str:
+        folder = tmp_path / name
+        shutil.copytree(tiny_model, folder)
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        tokens = ["<｜User｜>", "<｜Assistant｜>", "<|start_header_id|>", "<|eot_id|>"]
+        tokens += ["<start_of_turn>", "<end_of_turn>"]
+        tokenizer.add_special_tokens({"additional_special_tokens": tokens})
+        tokenizer.chat_template = (TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8")
+        tokenizer.bos_token = "<|endoftext|>"
+        tokenizer.save_pretrained(folder)
+        return str(folder)
+
+    return make
+
+
+def rendered(path: str, method: str, row: dict[str, Any]) -> tuple[Any, Any, Any]:
+    """The recipe, its tokenizer, and its dataset of one row."""
+    recipe = load_recipe([path], method)
+    tokenizer, fmt = load_tokenizer(recipe)
+    rows = Dataset.from_list([row, row], on_mixed_types="use_json")
+    made, _ = load_dataset(recipe.script, fmt, method, tokenizer=tokenizer, rows=rows)
+    return recipe, tokenizer, made
+
+
+WRAPPED = {
+    "qwen3": "<|im_start|>system\nReason.<|im_end|>\n<|im_start|>user\n1+2?<|im_end|>\n<|im_start|>assistant\n<think>",
+    "llama3": "<|start_header_id|>user<|end_header_id|>\n\n1+2?<|eot_id|>",
+    "deepseek_r1_distill": "<｜User｜>1+2?<｜Assistant｜><think>\n",
+}
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_a_prompt_with_the_template_around_it_is_refused_or_passed_through(
+    write_recipe: Callable[..., str], model: Callable[[str], str], name: str
+) -> None:
+    keys = {"model_name_or_path": model(name), "mapper": "prompt_solution", "prefill": ""}
+    row = {"prompt": WRAPPED[name], "solution": "3"}
+    path = write_recipe("grpo", response_format="boxed", **keys)
+    with pytest.raises(
+        RecipeError, match=r"Fix: the column without template; or, .* chat_template"
+    ):
+        rendered(path, "grpo", row)
+    template = "{{ messages[-1]['content'] }}"
+    path = write_recipe("grpo", response_format="boxed", **keys, chat_template=template)
+    _, tokenizer, made = rendered(path, "grpo", row)
+    prompt = made[0]["prompt"]
+    text = tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
+    assert text == WRAPPED[name]
+
+
+def test_a_target_that_ends_in_the_token_of_a_turn_is_refused(
+    write_recipe: Callable[..., str], model: Callable[[str], str]
+) -> None:
+    path = write_recipe("sft", model_name_or_path=model("qwen3"), mapper="auto")
+    row = {"messages": [ASKED, {"role": "assistant", "content": "2<|im_end|>"}]}
+    with pytest.raises(RecipeError, match=r"a text holds '<\|im_end\|>'"):
+        rendered(path, "sft", row)
+
+
+# Targets of SFT and the templates of 2026
+
+PLAIN = {"prompt": [ASKED], "completion": [{"role": "assistant", "content": "It is 2."}]}
+REASONED = {
+    "messages": [ASKED, {"role": "assistant", "content": "2", "reasoning_content": "one more"}]
+}
+TRAINED = [
+    # template, variables, row, where the prompt ends, and what is trained
+    ("qwen3", None, PLAIN, "assistant\n", "<think>\n\n</think>\n\nIt is 2.<|im_end|>"),
+    ("qwen3_5_nothink", None, PLAIN, "<think>\n\n</think>\n\n", "It is 2.<|im_end|>"),
+    ("qwen3_5_think", None, PLAIN, "<think>\n", "\n</think>\n\nIt is 2.<|im_end|>"),
+    ("qwen3_5_think", False, PLAIN, "<think>\n\n</think>\n\n", "It is 2.<|im_end|>"),
+    ("qwen3_5_think", None, REASONED, "<think>\n", "one more\n</think>\n\n2<|im_end|>"),
+    ("qwen3_5_nothink", True, REASONED, "<think>\n", "one more\n</think>\n\n2<|im_end|>"),
+    # It reads reasoning from a field alone, and would write an empty block before one in the text.
+    ("qwen3_8", None, REASONED, "<think>\n", "one more\n</think>\n\n2<|im_end|>"),
+    ("llama3", None, REASONED, "\n\n", "<think>\none more\n</think>\n\n2<|eot_id|>"),
+    # It raises an error for a system message.
+    ("gemma", None, PLAIN, "model\n", "It is 2.<end_of_turn>"),
+]
+
+
+@pytest.mark.parametrize(("name", "thinks", "row", "end", "trained"), TRAINED)
+def test_a_target_meets_every_kind_of_template(
+    write_recipe: Callable[..., str],
+    model: Callable[[str], str],
+    name: str,
+    thinks: bool | None,
+    row: dict[str, Any],
+    end: str,
+    trained: str,
+) -> None:
+    variables = None if thinks is None else {"enable_thinking": thinks}
+    path = write_recipe(
+        "sft", model_name_or_path=model(name), mapper="auto", chat_template_kwargs=variables
+    )
+    recipe, tokenizer, made = rendered(path, "sft", row)
+    check_targets(recipe, tokenizer, made)
+    prompt, completion = made[0]["prompt"], made[0]["completion"]
+    opened = tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
+    whole = tokenizer.apply_chat_template(prompt + completion, tokenize=False)
+    assert opened.endswith(end) and whole.startswith(opened)
+    assert whole[len(opened) :].rstrip() == trained
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "fix"),
+    [
+        ("qwen3_5_nothink", {}, "chat_template_kwargs: {enable_thinking: true}"),
+        ("deepseek_r1_distill", {}, "assistant_only_loss: true"),
+    ],
+)
+def test_what_a_template_removes_is_refused_with_the_key_that_mends_it(
+    write_recipe: Callable[..., str],
+    model: Callable[[str], str],
+    name: str,
+    keys: dict[str, Any],
+    fix: str,
+) -> None:
+    keys = {"model_name_or_path": model(name), "mapper": "auto"}
+    with pytest.raises(RecipeError, match=fix.replace("{", r"\{")):
+        recipe, tokenizer, made = rendered(write_recipe("sft", **keys), "sft", REASONED)
+        check_targets(recipe, tokenizer, made)
+    keys |= (
+        yaml.safe_load(f"{{{fix}}}")
+        if name == "deepseek_r1_distill"
+        else {"chat_template_kwargs": {"enable_thinking": True}}
+    )
+    recipe, tokenizer, made = rendered(write_recipe("sft", **keys), "sft", REASONED)
+    if recipe.training.assistant_only_loss:
+        from r1_recipes.models.tokenizer import train_template
+
+        train_template(tokenizer)
+    check_targets(recipe, tokenizer, made)
+
+
+def test_a_template_without_a_system_role_writes_the_instruction_before_the_question(
+    write_recipe: Callable[..., str], model: Callable[[str], str]
+) -> None:
+    path = write_recipe("sft", model_name_or_path=model("gemma"), system_prompt="Be brief.")
+    recipe, tokenizer, made = rendered(path, "sft", {"question": "1+1?", "answer": "a\n#### 2"})
+    check_targets(recipe, tokenizer, made)
+    text = tokenizer.apply_chat_template(made[0]["prompt"], tokenize=False)
+    assert "<start_of_turn>user\nBe brief.\n\n1+1?<end_of_turn>" in text
+
+
+# Rows without a reference answer
+
+
+def length(completions: list[Any], **columns: Any) -> list[float]:
+    return [float(len(text)) for text in completions]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": "SUBREDDIT: r/x\nPOST: a story\nTL;DR:"},
+        {"prompt": [ASKED], "level": 3},
+        {"prompt": "1+1?", "solution": None},
+    ],
+)
+def test_prompts_alone_train_where_no_reward_compares(
+    write_recipe: Callable[..., str], tmp_path: Path, row: dict[str, Any]
+) -> None:
+    rows = write_rows(tmp_path / "rows.jsonl", [row] * 8)
+    keys = {"dataset_name": rows, "mapper": "prompt_solution"}
+    recipe = load_recipe(
+        [write_recipe("grpo", reward_funcs=[f"{__name__}:length"], **keys)], "grpo"
+    )
+    fmt = get_response_format("boxed")
+    assert len(load_splits(recipe, fmt, None).train) == 8
+    recipe = load_recipe([write_recipe("grpo", reward_funcs=["accuracy"], **keys)], "grpo")
+    with pytest.raises(RecipeError, match="'accuracy' compares with a reference answer"):
+        load_splits(recipe, fmt, None)
+
+
+@pytest.mark.parametrize("empty", ["", None])
+def test_an_empty_column_that_grpo_does_not_read_costs_no_row(empty: str | None) -> None:
+    rows = Dataset.from_list(
+        [
+            {"question": "1+1?", "answer": "2", "explanation": "one more"},
+            {"question": "1+2?", "answer": "3", "explanation": empty},
+        ]
+    )
+    args = GRPORecipeArguments(
+        dataset_name="rows",
+        mapper="prompt_solution",
+        prompt_column="question",
+        solution_column="answer",
+        reasoning_column="explanation",
+        reward_funcs=["accuracy"],
+    )
+    fmt = get_response_format("think_answer")
+    assert len(load_dataset(args, fmt, "grpo", rows=rows)[0]) == 2
+    made, report = load_dataset(args, fmt, "sft", rows=rows)
+    assert len(made) == 1 and report.dropped == {"no reasoning to train on": 1}
+
+
+# Reference answers that are no text
+
+
+@pytest.mark.parametrize(
+    ("answer", "solution"),
+    [
+        (["3"], "3"),
+        ([3], "3"),
+        ('["204"]', "204"),
+        (204, "204"),
+        (18.0, "18"),
+        (0.5, "0.5"),
+        (0, "0"),
+        (True, "True"),
+        (datetime.date(2024, 1, 5), "2024-01-05"),
+        (datetime.datetime(2024, 1, 5), "2024-01-05"),
+        (datetime.datetime(2024, 1, 5, 10, 30), "2024-01-05 10:30:00"),
+        ("[1, 2]", "[1, 2]"),  # an interval, or a list of numbers
+    ],
+)
+def test_a_reference_answer_of_any_type_is_a_text(answer: Any, solution: str) -> None:
+    assert grpo({"prompt": "1+2?", "solution": answer})["solution"] == solution
+
+
+def test_a_date_in_a_file_stays_as_it_is_written(tmp_path: Path) -> None:
+    rows = [{"prompt": f"Day {day}?", "solution": f"2024-01-0{day}"} for day in (5, 6)]
+    args = RecipeArguments(dataset_name=write_rows(tmp_path / "days.jsonl", rows), mapper="auto")
+    made, _ = load_dataset(args, get_response_format("boxed"), "grpo")
+    assert made["solution"][:] == ["2024-01-05", "2024-01-06"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (["Paris", "City of Paris"], r"holds 2 values .* Fix: .*row\['solution'\]\[0\]"),
+        ('["Paris", "City of Paris"]', "holds 2 values"),
+        ({"value": "3", "unit": "cm"}, "holds a dict"),
+        (b"3", "holds a bytes"),
+    ],
+)
+def test_what_is_no_single_answer_is_refused_by_name(answer: Any, said: str) -> None:
+    with pytest.raises(RecipeError, match=f"column 'solution' {said}"):
+        grpo({"prompt": "Capital?", "solution": answer})
+
+
+# init
+
+
+def written(tmp_path: Path, rows: list[dict[str, Any]], *flags: str) -> tuple[dict[str, Any], str]:
+    """The recipe that init writes for rows, and what it prints."""
+    import argparse
+
+    path = tmp_path / "rows.jsonl"
+    write_rows(path, rows)
+    options = argparse.Namespace(
+        data=str(path),
+        question=None,
+        answer=None,
+        reasoning=None,
+        method=None,
+        cpu=False,
+        model=None,
+        output=tmp_path / "made",
+        words=[str(path)],
+    )
+    options.method = flags[0] if flags else None
+    printed = init.write(options)
+    return yaml.safe_load(next(options.output.glob("*.yaml")).read_text(encoding="utf-8")), printed
+
+
+SHAPES: dict[str, tuple[Callable[[int], dict[str, Any]], dict[str, Any], str]] = {
+    "alpaca": (
+        lambda n: {
+            "instruction": f"Task {n}: solve it.",
+            "input": f"x - {n} = 2" if n % 3 else "",
+            "output": str(n + 2),
+        },
+        {"mapper": "alpaca"},
+        "left out: none",
+    ),
+    "ms-swift's queries": (
+        lambda n: {"query": f"1+{n}?", "response": str(n + 1), "source": "x"},
+        {"mapper": "alpaca"},
+        "left out: 'source'",
+    ),
+    "ms-swift's messages": (
+        lambda n: {"messages": [{"role": "user", "content": f"1+{n}?"}], "solution": str(n + 1)},
+        {"mapper": "prompt_solution", "prompt_column": "messages", "solution_column": "solution"},
+        "left out: none",
+    ),
+    "sharegpt with answers": (
+        lambda n: {"conversations": [{"from": "human", "value": f"1+{n}?"}], "answer": str(n + 1)},
+        {"prompt_column": "conversations", "solution_column": "answer"},
+        "left out: none",
+    ),
+    "an empty explanation": (
+        lambda n: {"question": f"1+{n}?", "answer": str(n + 1), "explanation": ""},
+        {"prompt_column": "question", "reasoning_column": None},
+        "12 numbers",
+    ),
+    "a column that no recipe needs": (
+        lambda n: {"question": f"1+{n}?", "answer": str(n + 1), "author": "Ann"},
+        {"prompt_column": "question"},
+        "left out: 'author'",
+    ),
+    "answers in lists of one": (
+        lambda n: {"question": f"1+{n}?", "final_answer": [str(n + 1)]},
+        {"solution_column": "final_answer"},
+        "12 numbers",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_init_knows_the_shape(tmp_path: Path, name: str) -> None:
+    row, keys, said = SHAPES[name]
+    rows = [row(number) for number in range(12)]
+    recipe, printed = written(tmp_path, rows)
+    assert {key: recipe.get(key) for key in keys} == keys and said in printed
+    args = GRPORecipeArguments(
+        **{
+            key: value
+            for key, value in recipe.items()
+            if key in GRPORecipeArguments.__annotations__
+            or "column" in key
+            or key in ("mapper", "dataset_name", "prompt_template")
+        }
+    )
+    made, _ = load_dataset(args, get_response_format("boxed", system_prompt=""), "grpo")
+    assert len(made) == 12 and made["solution"][0] == str(2 if name == "alpaca" else 1)
+    if name == "alpaca":
+        assert made[1]["prompt"][-1]["content"] == "Task 1: solve it.\n\nx - 1 = 2"
+        assert made[0]["prompt"][-1]["content"] == "Task 0: solve it."
+
+
+def test_init_says_all_reasons(tmp_path: Path) -> None:
+    rows = [{"question": "q", "answer": ""}] * 3 + [{"question": "", "answer": "1"}] * 3
+    with pytest.raises(RecipeError) as error:
+        written(tmp_path, rows)
+    assert "3 rows: column 'answer' is empty" in str(error.value)
+    assert "3 rows: column 'question' is empty" in str(error.value)
+
+
+def test_init_names_what_prompts_alone_lack(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="--answer COLUMN; for prompts without answers"):
+        written(tmp_path, [{"prompt": f"POST: {n}"} for n in range(6)])
+
+
+# Own mappers
+
+
+def test_the_old_class_of_a_mapper_says_how_to_write_it_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "from r1_recipes.data import Mapper\nclass Quiz(Mapper):\n    pass\n"
+    (tmp_path / "old_quiz.py").write_text(text)
+    (tmp_path / "new_quiz.py").write_text("class Quiz:\n    def __call__(self, row): ...\n")
+    monkeypatch.chdir(tmp_path)
+    rows = Dataset.from_list([{"frage": "1+1?"}])
+    for name in ("old_quiz", "new_quiz"):
+        args = RecipeArguments(dataset_name="rows", mapper=f"{name}.py:Quiz")
+        with pytest.raises(RecipeError, match=r"Fix: def NAME\(row, key=default\): return"):
+            load_dataset(args, get_response_format("boxed"), "grpo", rows=rows)
+
+
+def test_a_mapper_of_ones_own_is_a_function_with_its_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_quiz.py").write_text(
+        "def quiz(row, suffix=''):\n"
+        "    return {'question': row['frage'] + suffix, 'solution': row['antwort']}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    rows = Dataset.from_list([{"frage": "1+1", "antwort": "2", "quelle": "x"}])
+    keys = {"dataset_name": "rows", "mapper": "own_quiz.py:quiz", "mapper_config": {"suffix": "?"}}
+    fmt = get_response_format("boxed", system_prompt="")
+    made, report = load_dataset(RecipeArguments(**keys), fmt, "grpo", rows=rows)
+    assert made[0]["prompt"] == [ASKED] and made[0]["solution"] == "2"
+    assert report.unused == ["quelle"] and made[0]["quelle"] == "x"
+    keys["mapper_config"] = {"sufix": "?"}
+    with pytest.raises(RecipeError, match="Did you mean 'suffix'"):
+        load_dataset(RecipeArguments(**keys), fmt, "grpo", rows=rows)
