@@ -4,12 +4,10 @@ write; the generator's guarantees.
 
 from __future__ import annotations
 
-import ast
 import itertools
 import json
 import random
 import re
-import warnings
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -18,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from r1_recipes.extras.countdown.puzzle import check, draw, steps
+from r1_recipes.extras.countdown.puzzle import check
 from r1_recipes.models.tokenizer import load_tokenizer
 from r1_recipes.recipe import load_recipe
 
@@ -30,42 +28,28 @@ RIGHT, WRONG, MALFORMED = True, False, False
     [
         ("7*4+3", [7, 4, 3], 31, RIGHT),
         ("3 + 4 * 7", [7, 4, 3], 31, RIGHT),  # products first: 3 + 28
-        (" ( 3\n+ 4 )\t* 7 ", [7, 4, 3], 49, RIGHT),  # lines may break
         ("7·4 + 3", [7, 4, 3], 31, RIGHT),
         (r"7 \times 4 + 3", [7, 4, 3], 31, RIGHT),
         ("$7*4+3$", [7, 4, 3], 31, RIGHT),
         ("7*4+3.", [7, 4, 3], 31, RIGHT),
-        ("$7*4+3$.", [7, 4, 3], 31, RIGHT),
-        ("7*4+3=31.", [7, 4, 3], 31, RIGHT),
         ("3 - 7 = -4", [3, 7], -4, RIGHT),
-        ("10 - 4 - 3", [10, 4, 3], 3, RIGHT),  # from the left: (10 - 4) - 3
-        ("24 / 4 * 3", [24, 4, 3], 18, RIGHT),
         ("8 / (3 - 8 / 3)", [8, 3, 8, 3], 24, RIGHT),  # 8 / (1/3), exactly
-        ("1 / 3 * 3", [1, 3, 3], 1, RIGHT),
         ("-(3 - 7)", [3, 7], 4, RIGHT),
         ("3--5", [3, 5], 8, RIGHT),
-        ("-2 * 3 + 10", [2, 3, 10], 4, RIGHT),
-        ("(((7)))*((4))+(3)", [7, 4, 3], 31, RIGHT),
         ("5", [5], 5, RIGHT),
         # Wrong: an expression, but not one that solves it.
         ("7*4-3", [7, 4, 3], 31, WRONG),
         ("7*4+3 = 32", [7, 4, 3], 31, WRONG),  # right, and then another value
-        ("7*4+3 = 30.9999999", [7, 4, 3], 31, WRONG),
-        ("30 + 1", [7, 4, 3], 31, WRONG),
         ("7*4", [7, 4, 3], 28, WRONG),  # a number is left over
         ("7+7", [7], 14, WRONG),  # once each
         ("74-3", [7, 4, 3], 71, WRONG),  # numbers are not digits to join
         ("7 / (3 - 3)", [7, 3, 3], 0, WRONG),
-        ("0 / 0", [0, 0], 0, WRONG),
         ("1000001 / 1000000", [1000001, 1000000], 1, WRONG),  # within a seed's 1e-5
         ("1 + " * 300 + "1", [1] * 301, 301, WRONG),  # oversize, although it adds up
         ("5 - 3", [5, -3], 2, WRONG),  # a negative number is none that can be written
         # Malformed: no expression of this grammar.
         ("", [7], 7, MALFORMED),
-        (".", [7], 7, MALFORMED),
-        ("= 7", [7], 7, MALFORMED),
         ("31 = 7*4+3", [7, 4, 3], 31, MALFORMED),
-        ("7*4+3 = 31 = 31", [7, 4, 3], 31, MALFORMED),
         ("The answer is 7*4+3", [7, 4, 3], 31, MALFORMED),
         *(
             (text, [7, 4, 3], 31, RIGHT)
@@ -82,25 +66,14 @@ RIGHT, WRONG, MALFORMED = True, False, False
         (r"\boxed{7*4}+3", [7, 4, 3], 31, MALFORMED),  # a box around a part
         ("7**4+3**", [7, 4, 3], 31, MALFORMED),
         ("2**3", [2, 3], 8, MALFORMED),  # three seeds pay powers
-        ("2^3", [2, 3], 8, MALFORMED),
         ("1.5*2", [1, 5, 2], 3, MALFORMED),  # TinyZero finds 1, 5 and 2 in it
-        (".5*2", [5, 2], 1, MALFORMED),
-        ("1e3", [1000], 1000, MALFORMED),
         ("00", [0], 0, MALFORMED),
         ("3---5", [3, 5], -2, MALFORMED),
-        ("3 + + 5", [3, 5], 8, MALFORMED),
         ("2(3)", [2, 3], 6, MALFORMED),
-        ("2 3", [2, 3], 23, MALFORMED),
         ("2)+(3", [2, 3], 5, MALFORMED),
-        ("{2+3}", [2, 3], 5, MALFORMED),
         ("２+3", [2, 3], 5, MALFORMED),  # full width
-        ("٢+3", [2, 3], 5, MALFORMED),
-        ("2∗3", [2, 3], 6, MALFORMED),
         ("2–3", [2, 3], -1, MALFORMED),  # a dash is no minus
-        ("x", [5], 5, MALFORMED),
         ("5 if 5 else 5", [5, 5, 5], 5, MALFORMED),
-        ("5#", [5], 5, MALFORMED),
-        ("2+3\0", [2, 3], 5, MALFORMED),
         ("2+\u200b3", [2, 3], 5, MALFORMED),  # nothing that cannot be seen
     ],
 )
@@ -224,114 +197,6 @@ def test_every_expression_of_up_to_four_numbers() -> None:
             assert check(answer, (*numbers, 1), target) is WRONG  # a number is left over
             seen.add(answer)
     assert len(seen) > 50_000
-
-
-def oracle(answer: str, numbers: Sequence[int], target: int) -> bool:
-    """The verdict by Python's own grammar, with what it allows beyond ours taken out first."""
-    text = answer.strip()
-    for sign, plain in (("×", "*"), ("·", "*"), ("÷", "/"), ("−", "-")):
-        text = text.replace(sign, plain)
-    text, equals, stated = re.sub(r"\.$", "", text).partition("=")
-    text = re.sub(r"\s", " ", text).strip()
-    tight = text.replace(" ", "")
-    foreign = not re.fullmatch(r"[0-9+*/() -]*", text) or re.search(r"(^|[^0-9])0[0-9]", text)
-    if (
-        foreign
-        or re.search(r"(^|[-+*/(])--", tight)
-        or (equals and not re.fullmatch(r"\s*-?\s*\d+(\.\d+)?\s*", stated, re.ASCII))
-    ):
-        return MALFORMED
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # "1(2)" earns one
-            tree = ast.parse(text, mode="eval").body
-        used, value = read(tree)
-    except SyntaxError:
-        return MALFORMED
-    if equals and Fraction(stated.replace(" ", "").replace("\n", "")) != target:
-        return WRONG
-    return RIGHT if sorted(used) == sorted(numbers) and value == target else WRONG
-
-
-def read(node: ast.expr) -> tuple[list[int], Fraction | None]:
-    """The numbers and the value of a parsed expression; SyntaxError where it holds anything but the
-    four operations.
-    """
-    if isinstance(node, ast.Constant):
-        return [node.value], Fraction(node.value)
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        used, value = read(node.operand)
-        return used, None if value is None else -value
-    signs = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
-    if not isinstance(node, ast.BinOp) or type(node.op) not in signs:
-        raise SyntaxError
-    (left, a), (right, b) = read(node.left), read(node.right)
-    return left + right, apply(a, signs[type(node.op)], b)
-
-
-def solvable(numbers: Sequence[int], target: int) -> bool:
-    """Brute force over every expression whose steps are whole and positive."""
-    everything = (1 << len(numbers)) - 1
-    reachable: dict[int, set[int]] = {1 << index: {number} for index, number in enumerate(numbers)}
-    for subset in range(1, everything):
-        if subset not in reachable:
-            values: set[int] = set()
-            for part in parts_of(subset):
-                for a, b in itertools.product(reachable[part], reachable[subset ^ part]):
-                    values |= {
-                        a + b,
-                        a * b,
-                        abs(a - b) or a,
-                        max(a, b) // min(a, b) if not max(a, b) % min(a, b) else a + b,
-                    }
-            reachable[subset] = values
-    # At the top only the target is of interest: its partner is looked up, not searched.
-    for part in parts_of(everything):
-        ours, theirs = reachable[part], reachable[everything ^ part]
-        for a in ours:
-            partners = {
-                target - a,
-                a - target,
-                a + target,
-                target * a,
-                *([target // a] if target % a == 0 else []),
-            }
-            partners |= {a // target} if a % target == 0 else set()
-            if any(b in theirs for b in partners if b > 0):
-                return True
-    return False
-
-
-def parts_of(subset: int) -> list[int]:
-    """Each way to split a subset in two, once."""
-    return [part for part in range(1, subset) if part & subset == part and part < subset ^ part]
-
-
-@pytest.mark.parametrize(("count", "puzzles"), [(2, 300), (3, 200), (4, 60), (5, 20), (6, 5)])
-def test_every_drawn_puzzle_is_solvable_in_whole_positive_steps(count: int, puzzles: int) -> None:
-    rng = random.Random(count)
-    limits = {
-        "min_numbers": count,
-        "max_numbers": count,
-        "min_value": 1,
-        "max_value": 25,
-        "min_target": 5,
-        "max_target": 60,
-    }
-    made = [
-        found for found in (draw(rng, limits) for _ in range(60 * puzzles)) if found is not None
-    ][:puzzles]
-    assert len(made) == puzzles
-    for puzzle, expression in made:
-        assert len(puzzle.numbers) == count
-        assert all(1 <= number <= 25 for number in puzzle.numbers) and 5 <= puzzle.target <= 60
-        assert check(expression, *puzzle) is RIGHT
-        assert oracle(expression, *puzzle) is RIGHT
-        assert all(
-            re.fullmatch(r"[1-9]\d*", line.rpartition(" = ")[2]) for line in steps(expression)
-        )
-        assert solvable(*puzzle)
-    assert len({expression for _, expression in made}) > 0.8 * puzzles
 
 
 def test_tinyzeros_parquet_is_read_as_it_is(write_recipe, tmp_path: Path) -> None:
