@@ -15,6 +15,7 @@ import re
 import shlex
 import signal
 import statistics
+import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -227,7 +228,7 @@ def _subprocess(command: list[str]) -> None:
 
     Requests to stop reach it once, through this process.
     """
-    process = processes.start_child(command, env=os.environ | _STAGE_ENVIRONMENT)
+    process = subprocess.Popen(command, process_group=0, env=os.environ | _STAGE_ENVIRONMENT)
     with processes.handled_by(lambda number, frame: process.terminate()):
         status = process.wait()
     if status in (130, -signal.SIGTERM):

@@ -3,20 +3,16 @@
 import contextlib
 import difflib
 import inspect
-import site
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
-_PACKAGE_FOLDER = str(Path(__file__).parents[1])
 # Places of code that the user did not write: this package, Python's library, installed packages,
 # and code without a file.
 _FOREIGN_PLACES = (
-    _PACKAGE_FOLDER,
+    str(Path(__file__).parents[1]),
     *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
-    site.getusersitepackages(),
     "<",
 )
 # What the user's code may raise. Its sys.exit() must not end a run silently.
@@ -73,8 +69,8 @@ def install_hint(extra: str) -> str:
 
 def first_line(error: BaseException) -> str:
     """Return a library's error as ``TYPE: FIRST LINE.``"""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(": .") + "."
+    line = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {line}".rstrip(": .") + "."
 
 
 def is_foreign(file: str) -> bool:
@@ -83,26 +79,18 @@ def is_foreign(file: str) -> bool:
 
 
 def user_code_place(error: BaseException) -> str:
-    """Return `` (FILE:LINE)`` of the last line of the user's code that an error passed through.
-
-    Return ``""`` if the error passed through none.
-    """
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if not is_foreign(frame.filename):
-            return f" ({frame.filename}:{frame.lineno})"
-    return ""
+    """Return `` (FILE:LINE)`` of the last line of the user's code that an error passed through."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f" ({f.filename}:{f.lineno})" for f in frames if not is_foreign(f.filename)]
+    return own[-1] if own else ""
 
 
-def defined_at(function: Any) -> str:
-    """Return `` (FILE:LINE)`` of a user's function or of a class's ``__init__``.
-
-    Return ``""`` for code of a library or without a file.
-    """
+def defined_at(function: Callable) -> str:
+    """Return `` (FILE:LINE)`` of a user's function or of a class's ``__init__``."""
     begins = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
     code = getattr(inspect.unwrap(begins), "__code__", None)
-    if code is None or is_foreign(code.co_filename):
-        return ""
-    return f" ({code.co_filename}:{code.co_firstlineno})"
+    own = code is not None and not is_foreign(code.co_filename)
+    return f" ({code.co_filename}:{code.co_firstlineno})" if own else ""
 
 
 @contextlib.contextmanager

@@ -6,7 +6,6 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
-_CONTROL = Path("/dev/nvidiactl")
 _VERSION = Path("/proc/driver/nvidia/version")
 
 
@@ -14,38 +13,34 @@ def unusable_gpu() -> str | None:
     """Return why torch cannot use this machine's NVIDIA GPU, and the fixes.
 
     Return None if the machine has no NVIDIA GPU, or if CUDA_VISIBLE_DEVICES hides it. Call it when
-    torch sees no accelerator.
+    torch sees no accelerator: a build of torch without CUDA would train for days on the CPU.
     """
     import torch
 
-    if os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1") or torch.version.hip:
-        return None
     driver = _nvidia_driver()
-    if driver is None:
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1")
+    if driver is None or hidden or torch.version.hip:
         return None
-    built = "without CUDA"
     fix = "torch's build for CUDA"
     if torch.version.cuda is not None:
-        built = f"for CUDA {torch.version.cuda}"
         fix = (
             "a driver that is new enough (580 or newer for CUDA 13), a torch build for the CUDA "
             "of this driver (https://pytorch.org/get-started/previous-versions/)"
         )
     return (
         f"this machine has an NVIDIA GPU (driver {driver}), and torch {torch.__version__}, built "
-        f"{built}, cannot use it. Fix: {fix}, or train on the CPU, which is hundreds of times "
-        "slower: --use_cpu true"
+        f"for CUDA {torch.version.cuda}, cannot use it. Fix: {fix}, or train on the CPU, which is "
+        "hundreds of times slower: --use_cpu true"
     )
 
 
 def _nvidia_driver() -> str | None:
     """Return the driver's version, or None if this machine shows no NVIDIA GPU."""
-    if _CONTROL.exists():
-        text = _VERSION.read_text(errors="replace") if _VERSION.exists() else ""
-        version = re.search(r"Kernel Module.*?(\d+\.\d[\d.]*)", text)
-        return version[1] if version else "of an unknown version"
+    if _VERSION.exists():
+        found = re.search(r"Kernel Module.*?(\d+\.\d[\d.]*)", _VERSION.read_text(errors="replace"))
+        return found[1] if found else "of an unknown version"
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    with suppress(OSError, subprocess.SubprocessError):  # WSL has no control device file
+    with suppress(OSError, subprocess.SubprocessError, IndexError):  # WSL has no such file
         answer = subprocess.check_output(query, text=True, timeout=30, stderr=subprocess.DEVNULL)
         return answer.split()[0]
     return None
@@ -71,23 +66,17 @@ def use_first_gpu() -> str | None:
 
 
 def lacks_bf16() -> bool:
-    """Return whether the GPU only emulates bf16.
-
-    CUDA cards below compute capability 8.0 do, for example the T4.
-    """
+    """Return whether the GPU only emulates bf16, as a T4 does."""
     import torch
 
-    return bool(
-        torch.cuda.is_available()
-        and torch.version.cuda
-        and torch.cuda.get_device_capability() < (8, 0)
-    )
+    cuda = bool(torch.cuda.is_available() and torch.version.cuda)
+    return cuda and torch.cuda.get_device_capability() < (8, 0)
 
 
 def quiet_vllm() -> None:
-    """Let vLLM log only warnings and send no usage statistics, unless the user chose otherwise.
+    """Let vLLM log only warnings, not a line per step, and send no usage statistics.
 
-    At its default level, vLLM logs a line per step.
+    What the user has set stays.
     """
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")

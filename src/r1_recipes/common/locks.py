@@ -4,7 +4,6 @@ The lock ends with its process, however the process ends. The lock file names th
 """
 
 import fcntl
-import logging
 import os
 import socket
 import time
@@ -13,10 +12,8 @@ from typing import IO
 
 from r1_recipes.common.errors import RecipeError
 
-logger = logging.getLogger(__name__)
-
 LOCK_FILE = "_lock"  # the underscore keeps it out of what Transformers uploads
-_held: dict[Path, IO[bytes]] = {}
+_held: dict[Path, IO[str]] = {}
 
 
 def hold(folder: Path) -> None:
@@ -24,44 +21,29 @@ def hold(folder: Path) -> None:
 
     Raise RecipeError with the holder's name if another process has locked it.
     """
-    path = folder.resolve() / LOCK_FILE  # the folder may be a link, but its files may not
+    path = folder.resolve() / LOCK_FILE
     if path in _held:
         raise RecipeError(f"{folder}: this process already writes into this folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = path.open("a+b", buffering=0)
-        _lock(file, folder)
-        file.truncate(0)
-        since = time.strftime("%FT%TZ", time.gmtime())
-        holder = f"process {os.getpid()} on {socket.gethostname()}, since {since}\n"
-        file.write(holder.encode())
+        file = path.open("a+", buffering=1)
+        # A forked child does not inherit this lock.
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):  # EAGAIN or EACCES, depending on the system
+        holder = path.read_text().strip() if path.exists() else "it cannot be written"
+        raise RecipeError(
+            f"{folder}: another process is writing into this folder ({holder}). Fix: "
+            "wait for it, end it, or choose another folder (--output_dir …)"
+        ) from None
     except OSError as error:
         raise RecipeError(
             f"{folder}: cannot be written: {error.strerror}. Fix: free some disk space, or choose "
             f"another folder (--output_dir …)"
         ) from error
+    file.truncate(0)
+    since = time.strftime("%FT%TZ", time.gmtime())
+    file.write(f"process {os.getpid()} on {socket.gethostname()}, since {since}\n")
     _held[path] = file
-
-
-def _lock(file: IO[bytes], folder: Path) -> None:
-    try:
-        # A forked child does not inherit this lock.
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):  # EAGAIN or EACCES, depending on the system
-        time.sleep(1)  # the holder writes its name after it has locked the file
-        file.seek(0)
-        holder = file.read(200).decode(errors="replace").strip() or "it left no name"
-        raise RecipeError(
-            f"{folder}: another process is writing into this folder ({holder}). Fix: "
-            "wait for it, end it, or choose another folder (--output_dir …)"
-        ) from None
-    except OSError as error:  # some network disks
-        logger.warning(
-            "%s: this disk does not support file locks (%s), so a second process could write "
-            "here too",
-            folder,
-            error.strerror,
-        )
 
 
 def release(folder: Path | None = None) -> None:

@@ -22,10 +22,9 @@ def completion_texts(completions: Sequence[Any]) -> list[str]:
     for completion in completions:
         if isinstance(completion, str):
             texts.append(completion)
-        elif completion and completion[-1]["role"] == "assistant":
-            texts.append(message_text(completion[-1]))
         else:
-            texts.append("")
+            answered = completion and completion[-1]["role"] == "assistant"
+            texts.append(message_text(completion[-1]) if answered else "")
     return texts
 
 
@@ -42,25 +41,22 @@ def transcript(messages: Sequence[dict[str, Any]]) -> str:
 
     A line that looks like a heading is indented by a space.
     """
-    parts = []
+    blocks = []
     for message in messages:
         calls = [call["function"] for call in message.get("tool_calls") or ()]
-        content_text = message_text(message).strip()
-        if content_text or not calls:
-            parts.append((f"{message['role']} {message.get('name') or ''}", content_text))
-        parts += [(f"call {call['name']}", _arguments(call.get("arguments"))) for call in calls]
-    blocks = [f"[{' '.join(role.split())}]\n{_HEADING.sub(' ', text)}" for role, text in parts]
+        text = message_text(message).strip()
+        if text or not calls:
+            title = f"{message['role']} {message.get('name') or ''}".strip()
+            blocks.append(f"[{title}]\n{_HEADING.sub(' ', text)}")
+        for call in calls:
+            given = call.get("arguments") or {}
+            lines = (
+                [f"{key}={value}" for key, value in given.items()]
+                if isinstance(given, dict)
+                else [given]
+            )
+            blocks.append("\n".join([f"[call {call['name']}]", *map(str, lines)]))
     return without_surrogates("\n\n".join(blocks))
-
-
-def _arguments(arguments: Any) -> str:
-    if not isinstance(arguments, dict):
-        return str(arguments or "")
-    lines = []
-    for name, value in arguments.items():
-        text = f"\n{value}" if "\n" in str(value) else repr(value)
-        lines.append(f"{name}={text}")
-    return "\n".join(lines)
 
 
 def last_user_text(prompt: Any) -> str:
@@ -70,10 +66,8 @@ def last_user_text(prompt: Any) -> str:
     """
     if isinstance(prompt, str):
         return prompt
-    for message in reversed(prompt or ()):
-        if message.get("role") == "user":
-            return message_text(message)
-    return ""
+    asked = [message for message in prompt or () if message.get("role") == "user"]
+    return message_text(asked[-1]) if asked else ""
 
 
 def words(value: Any, roles: bool = False) -> str:
@@ -81,29 +75,18 @@ def words(value: Any, roles: bool = False) -> str:
 
     With ``roles``, the text of each message follows its role.
     """
-    if isinstance(value, str):
-        return value
-    if isinstance(value, dict):
-        content = value.get("content")
-        role = value.get("role")
-        text = words(value.get("text") if content is None else content)
-        return f"[{role}]\n{text}" if role and (roles or role != "assistant") else text
     if isinstance(value, list):
         return "\n\n".join(words(part, roles) for part in value)
-    return ""
+    if isinstance(value, dict):
+        role, text = value.get("role"), words(value.get("content") or value.get("text"))
+        return f"[{role}]\n{text}" if role and (roles or role != "assistant") else text
+    return value if isinstance(value, str) else ""
 
 
 def clip(text: str, limit: int = MAX_TEXT) -> str:
-    """Return a text without its middle part if it has more than ``limit`` characters.
-
-    A text comes back whole if the note about what was cut would be longer than the cut.
-    """
-    half = limit // 2
-    cut_length = len(text) - 2 * half
-    cut_note = f"\n[… {cut_length:,} …]\n"
-    if len(text) <= limit or cut_length <= len(cut_note):
-        return text
-    return f"{text[:half]}{cut_note}{text[-half:]}"
+    """Return a text without its middle part if it has more than ``limit`` characters."""
+    half, cut = limit // 2, len(text) - limit
+    return text if cut <= 0 else f"{text[:half]}\n[… {cut:,} …]\n{text[-half:]}"
 
 
 def without_surrogates(text: str) -> str:

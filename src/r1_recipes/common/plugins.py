@@ -5,13 +5,10 @@ A name is registered by the package, or is the user's ``my_module:my_name`` or
 """
 
 import importlib
-import importlib.util
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
 from typing import Any, TypeVar
 
 from r1_recipes.common.errors import (
@@ -26,11 +23,9 @@ from r1_recipes.common.names import NAMES, load
 
 T = TypeVar("T")
 
-_recipe_folder: Path | None = None  # the folder of the recipe that was read last
-
-
-def _module_and_name(thing: Any) -> tuple[str, str]:
-    return thing.__module__, thing.__qualname__
+# Where files and modules of the user are looked for: the working directory, and the folder of the
+# recipe that was read last.
+_recipe_folder: list[Path] = []
 
 
 class Registry(Mapping[str, T]):
@@ -44,9 +39,9 @@ class Registry(Mapping[str, T]):
         self._objects: dict[str, T] = {}
 
     def __getitem__(self, name: str) -> T:
-        if name in self._objects:
-            return self._objects[name]
-        return self.register(name, load(self.kind, name))
+        if name not in self._objects:
+            self.register(name, load(self.kind, name))
+        return self._objects[name]
 
     def __contains__(self, name: object) -> bool:
         return name in self._objects or name in NAMES[self.kind]
@@ -62,10 +57,10 @@ class Registry(Mapping[str, T]):
 
         Raise ValueError if the name belongs to another object.
         """
-        known = self._objects.get(name, thing)
-        if known is not thing and _module_and_name(known) != _module_and_name(thing):
-            taken_by = ":".join(_module_and_name(known))
-            raise ValueError(f"{self.kind} name {name!r} is taken by {taken_by}")
+        known = self._objects.setdefault(name, thing)
+        # A module that is imported anew, as in a notebook, replaces its own objects.
+        if known.__module__ != thing.__module__:
+            raise ValueError(f"{self.kind} name {name!r} is taken by {known.__module__}")
         if isinstance(thing, type):
             thing.name = name  # type: ignore[attr-defined]
         self._objects[name] = thing
@@ -77,29 +72,18 @@ class Registry(Mapping[str, T]):
         The user's object is written ``my_module:my_name`` or ``my_file.py:my_name``. Raise
         RecipeError if the name is unknown.
         """
-        if name in self._objects:
-            return self._objects[name]
-        if ":" in name:
-            return import_object(name, self.kind)
         if name in self:
             return self[name]
-        module, dot, attribute = name.rpartition(".")
-        if name.endswith(".py") or "/" in name:
-            fix = f"{name}:NAME"
-        elif dot:
-            fix = f"{module}:{attribute}"
-        else:
-            fix = f"my_module:my_{self.kind}"
-        raise RecipeError(
-            f"{unknown_name(self.kind, name, self)} To name your own {self.kind}, "
-            f"write a colon: {fix}."
-        )
+        if ":" in name:
+            return import_object(name, self.kind)
+        fix = f"{name}:NAME" if name.endswith(".py") else f"my_module:my_{self.kind}"
+        unknown = unknown_name(self.kind, name, self)
+        raise RecipeError(f"{unknown} To name your own {self.kind}, write a colon: {fix}.")
 
 
 def look_beside(recipe: Path) -> None:
     """Search the recipe's folder for files and modules of the user, after the working directory."""
-    global _recipe_folder
-    _recipe_folder = recipe.parent.resolve()
+    _recipe_folder[:] = [recipe.parent.resolve()]
 
 
 def import_object(path: str, kind: str) -> Any:
@@ -108,95 +92,43 @@ def import_object(path: str, kind: str) -> Any:
     Search the Python path, the working directory and the recipe's folder. Raise RecipeError if the
     module, the file or the name is missing, or if the import fails. The message names the line.
     """
-    module_name, _, attribute = path.rpartition(":")
-    # The working directory comes last, so that its json.py or trl.py does not hide a library.
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
-    where = f"{kind} {path!r}"
-    module = _import_module(_on_the_path(module_name, where), where)
-    try:
-        return getattr(module, attribute)
-    except AttributeError as error:
-        names = (name for name in vars(module) if not name.startswith("_"))
-        unknown = unknown_name(f"name in {module.__file__}", attribute, names)
-        raise RecipeError(f"{where}: {unknown}") from error
-
-
-def _on_the_path(name: str, where: str) -> str:
-    """Put the folder of a file or module on the path. Return the name to import it by."""
-    if not name.endswith(".py") and "/" not in name:
-        package = name.partition(".")[0]
-        if package and package not in sys.modules and importlib.util.find_spec(package) is None:
-            _add_recipe_folder(package)
-        return name
-    file = _user_file(name)
-    if file is None:
-        close = nearest(Path(name).name, (path.name for path in Path(name).parent.glob("*.py")))
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise RecipeError(f"{where}: no file {name!r} in {_searched()}.{hint}")
-    return _module_of(file, where)
-
-
-def _import_module(name: str, where: str) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except USER_ERRORS as error:
-        if (
-            isinstance(error, ModuleNotFoundError)
-            and error.name
-            and f"{name}.".startswith(f"{error.name}.")
-        ):
-            raise RecipeError(
-                f"{where}: no module {name!r} on the path or in {_searched()}"
-            ) from error
-        error_text = first_line(error)[:-1] + user_code_place(error)
-        if isinstance(error, SyntaxError):
-            error_text = f"SyntaxError: {error.msg} ({error.filename}:{error.lineno})"
-        raise RecipeError(f"{where}: the import fails: {error_text}") from error
-
-
-def _searched() -> str:
-    return " or ".join(dict.fromkeys((os.getcwd(), str(_recipe_folder or os.getcwd()))))
-
-
-def _add_recipe_folder(module: str) -> None:
-    """Add the recipe's folder to the path if it holds a module or package of this name."""
-    folder = _recipe_folder
-    if folder is not None and (
-        (folder / f"{module}.py").is_file() or (folder / module / "__init__.py").is_file()
-    ):
-        sys.path.append(str(folder))
-        importlib.invalidate_caches()
-
-
-def _user_file(name: str) -> Path | None:
-    """Return the absolute path of the user's Python file, with or without ``.py`` in its name.
-
-    Search the working directory and the recipe's folder.
-    """
-    path = Path(os.path.expanduser(name if name.endswith(".py") else f"{name}.py"))
-    places = (folder / path for folder in (Path.cwd(), _recipe_folder or Path.cwd()))
-    return next((place for place in places if place.is_file()), None)
-
-
-def _module_of(file: Path, where: str) -> str:
-    """Put a file's folder on the path and return its module name.
-
-    Worker processes import the file by this name too.
-    """
-    folder = str(file.parent.resolve())
-    if folder not in sys.path:
-        sys.path.append(folder)
-    importlib.invalidate_caches()
-    module: ModuleType | ModuleSpec | None = sys.modules.get(file.stem)
-    # For a dotted name, find_spec would import the package first.
-    if module is None and "." not in file.stem:
-        module = importlib.util.find_spec(file.stem)
-    origin = getattr(module, "__file__", getattr(module, "origin", None))
-    if not (origin and Path(origin).is_file() and file.samefile(origin)):
-        other = f", which belongs to {origin or module}" if module else ""
-        raise RecipeError(
-            f"{where}: {file} cannot be imported by its name {file.stem!r}{other}. Fix: rename the "
-            "file"
+    name, _, attribute = path.rpartition(":")
+    where, folders = f"{kind} {path!r}", [Path.cwd(), *_recipe_folder]
+    searched = " or ".join(dict.fromkeys(map(str, folders)))
+    file = None
+    if name.endswith(".py") or "/" in name:
+        names = [os.path.expanduser(name.removesuffix(".py") + ".py")]
+        file = next(
+            (folder / n for folder in folders for n in names if (folder / n).is_file()), None
         )
-    return file.stem
+        if file is None:
+            close = nearest(
+                Path(name).name, (each.name for each in Path(name).parent.glob("*.py")), 1
+            )
+            hint = "".join(f" Did you mean {each!r}?" for each in close)
+            raise RecipeError(f"{where}: no file {name!r} in {searched}.{hint}")
+        name, folders = file.stem, [file.parent.resolve()]
+    # The folders come last, so that a json.py or trl.py in them does not hide a library. They are
+    # on the path because worker processes import the module by its name.
+    sys.path += [str(folder) for folder in folders if str(folder) not in sys.path]
+    importlib.invalidate_caches()
+    try:
+        module = importlib.import_module(name)
+    except USER_ERRORS as error:
+        missing = getattr(error, "name", None) if isinstance(error, ModuleNotFoundError) else None
+        if missing and f"{name}.".startswith(f"{missing}."):
+            raise RecipeError(
+                f"{where}: no module {name!r} on the path or in {searched}"
+            ) from error
+        text = first_line(error)[:-1] + user_code_place(error)
+        if isinstance(error, SyntaxError):
+            text = f"SyntaxError: {error.msg} ({error.filename}:{error.lineno})"
+        raise RecipeError(f"{where}: the import fails: {text}") from error
+    found = getattr(module, "__file__", None)
+    if file is not None and not (found and file.samefile(found)):
+        other = f"{name!r}, which belongs to {found or 'Python'}"
+        raise RecipeError(f"{where}: {file} cannot be imported by its name {other}. Fix: rename it")
+    if not hasattr(module, attribute):
+        own = (each for each in vars(module) if not each.startswith("_"))
+        raise RecipeError(f"{where}: {unknown_name(f'name in {found}', attribute, own)}")
+    return getattr(module, attribute)

@@ -7,12 +7,10 @@ rest.
 import atexit
 import contextlib
 import contextvars
-import ctypes
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError
@@ -29,10 +27,8 @@ def world_size() -> int:
 
 def cores_per_rank() -> int:
     """Return this process's share of the cores that the machine gives to the run."""
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE") or 1))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, (cores or 1) // int(os.environ.get("LOCAL_WORLD_SIZE") or 1))
 
 
 def is_main_process() -> bool:
@@ -44,26 +40,10 @@ def connect(*, use_cpu: bool) -> None:
 
     The first process waits for the slowest without a time limit.
     """
-    if world_size() == 1:
-        return
-    from datetime import timedelta
+    if world_size() > 1:
+        from accelerate import PartialState
 
-    from accelerate import PartialState
-
-    PartialState(cpu=use_cpu, timeout=timedelta(days=30))
-
-
-def start_child(command: list[str], **options: Any) -> subprocess.Popen:
-    """Start a command in its own process group, so that a terminal's Ctrl-C does not reach it
-    twice.
-
-    When this process ends, even by kill -9, Linux sends SIGTERM to the command (PR_SET_PDEATHSIG),
-    and training saves a checkpoint.
-    """
-    if sys.platform == "linux":
-        libc = ctypes.CDLL(None)
-        options["preexec_fn"] = lambda: libc.prctl(1, signal.SIGTERM)
-    return subprocess.Popen(command, process_group=0, **options)
+        PartialState(cpu=use_cpu, timeout=timedelta(days=30))
 
 
 def destroy_process_group_at_exit() -> None:
@@ -77,6 +57,7 @@ def destroy_process_group_at_exit() -> None:
 
 
 def wait() -> None:
+    """Wait for all processes."""
     if world_size() > 1:
         from accelerate import PartialState
 
@@ -115,15 +96,14 @@ def first(call: Callable[[], Any]) -> Any:
 
     Before the processes are connected, only rank 0 gets the result.
     """
-    result = refusal = None
-    if rank() == 0:
-        try:
-            result = call()
-        except RecipeError as error:
-            refusal = error
-    result, refusal = gather([(result, refusal)])[0]
-    if refusal:
-        raise refusal
+    result = None
+    try:
+        result = call() if is_main_process() else None
+    except RecipeError as error:
+        result = error
+    result = gather([result])[0]
+    if isinstance(result, RecipeError):
+        raise result
     return result
 
 
@@ -131,17 +111,15 @@ def first(call: Callable[[], Any]) -> Any:
 def handled_by(handler: Callable[[int, Any], None]) -> Iterator[None]:
     """Handle SIGINT, SIGTERM and SIGHUP with ``handler`` in this block.
 
-    A SIGHUP that ``nohup`` ignores stays ignored.
+    A signal that is ignored, as ``nohup`` does with SIGHUP, stays ignored.
     """
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    previous = {}
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        numbers.append(signal.SIGHUP)
+    before: dict[int, Any] = {}
     with contextlib.suppress(ValueError):  # only the main thread may set signal handlers
-        for number in numbers:
-            previous[number] = signal.signal(number, handler)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                before[number] = signal.signal(number, handler)
     try:
         yield
     finally:
-        for number, before in previous.items():
-            signal.signal(number, before)
+        for number, earlier in before.items():
+            signal.signal(number, earlier)

@@ -29,16 +29,10 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """
     path = find_yaml(path)
     if not path.is_file():
-        close = nearest(path.name, (p.name for p in path.parent.glob("*.yaml")))
-        hint = "To list the shipped recipes: r1-recipes recipes"
-        if close:
-            hint = f"Did you mean {path.parent / close[0]}?"
+        close = nearest(path.name, (each.name for each in path.parent.glob("*.yaml")), 1)
+        hints = [f"Did you mean {path.parent / name}?" for name in close]
+        hint = "".join(hints) or "To list the shipped recipes: r1-recipes recipes"
         raise RecipeError(f"{path}: no such recipe file. {hint}")
-    return read_mapping(path)
-
-
-def read_mapping(path: Path) -> dict[str, Any]:
-    """Return the mapping in an existing YAML file. Raise as :func:`read_yaml` does."""
     try:
         values = parse_yaml(path.read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:

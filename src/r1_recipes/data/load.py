@@ -1,19 +1,30 @@
-"""Turn a recipe's data keys into the dataset that its trainer takes."""
+"""Turn a recipe's data keys into the dataset that its trainer takes.
+
+Where does a row, or a part of it, go missing?
+
+- A **row** is dropped by ``SkipRow``, which a mapper, ``data/messages.py`` or ``data/prompt.py``
+  raises, by ``max_prompt_tokens``, :func:`drop_unanswered` or :func:`drop_overlap`.
+  :class:`LoadReport` counts each reason.
+- A **column** reaches the model through its mapper alone. :class:`Row` notes which columns the
+  mapper and ``prompt_template`` look at. The others are in ``LoadReport.unused``, and in the log.
+  They still reach the rewards of GRPO, except for :func:`_kept_columns`.
+- A **message** or a part of it that no prompt can hold is named by ``data/messages.py``.
+- A **field of the mapped row** that no reward sees is in ``data/prompt.py``: ``_HIDDEN``.
+"""
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
-from itertools import chain
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError, located, unknown_name
-from r1_recipes.data.mappers import Mapper, SkipRow, get_mapper
+from r1_recipes.common.settings import from_mapping, limited
+from r1_recipes.data.mappers import SkipRow, get_mapper
 from r1_recipes.data.messages import say_once
 from r1_recipes.data.prompt import Rendering, build_prompt, trainer_columns, turn_tokens
 from r1_recipes.data.sources import load_rows
@@ -50,13 +61,22 @@ class Part:
     config: str | None = None
     revision: str | None = None
     split: str = "train"
-    columns: list[str] | None = None
-    weight: float = 1.0  # the share of its rows
+    columns: tuple[str, ...] | None = None
+    weight: float = limited(lambda share: 0 < share <= 1, "the share of its rows, in (0, 1]", 1.0)
     mapper: str | None = None
     mapper_config: dict[str, Any] | None = None
     task: str | None = None
     system_prompt: str | None = None
     task_config: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """The key ``dataset_mixture``. ``test_split_size`` is a number of rows, or a share of them."""
+
+    datasets: tuple[Part, ...]
+    seed: int = 0
+    test_split_size: float | None = None
 
 
 @dataclass
@@ -77,9 +97,11 @@ class LoadReport:
 
 
 class Row(dict):
-    """A row that notes which columns are looked at, in ``read`` for all rows of a source."""
+    """A row that notes in ``read``, which all rows of a source share, the columns looked at."""
 
-    read: ClassVar[set[str]] = set()
+    def __init__(self, cells: Any, read: set[str]) -> None:
+        super().__init__(cells)
+        self.read = read
 
     def __getitem__(self, column: str) -> Any:
         self.read.add(column)
@@ -132,8 +154,7 @@ def load_dataset(
     tokens = turn_tokens(tokenizer) if tokenizer is not None else ()
     if method == "reward":  # pairs are used as they are
         fmt = replace(fmt, system_prompt="")
-    how = Rendering(args, fmt, method, tokenizer, tokens, tools)
-    report = LoadReport()
+    how, report = Rendering(args, fmt, method, tokenizer, tokens, tools), LoadReport()
     if args.dataset_mixture:
         dataset = _mixture(how, split, rows, report)
     else:
@@ -143,8 +164,7 @@ def load_dataset(
     if len(dataset) and tokenizer is not None and args.max_prompt_tokens is not None:
         dataset = _short_enough(dataset, how, report)
     limit = args.max_samples if split == "train" else args.max_eval_samples
-    if limit is not None and len(dataset) > limit:
-        dataset = dataset.select(range(limit))
+    dataset = dataset.select(range(min(len(dataset), limit or len(dataset))))
     report.kept = len(dataset)
     if not report.kept:
         name = args.dataset_name or "dataset_mixture"
@@ -153,35 +173,46 @@ def load_dataset(
 
 
 def _rendered(
-    how: Rendering, part: Part, given: Any, report: LoadReport, where: str = "", seed: int = 0
+    how: Rendering, part: Part, rows: Any, report: LoadReport, where: str = "", seed: int = 0
 ) -> Dataset:
     """Return the trainer's columns of one dataset's rows, and count the rows that are dropped."""
-    from datasets.fingerprint import Hasher  # heavy
+    from datasets import Features, Json, List, Value  # heavy
+    from datasets.fingerprint import Hasher
 
-    args, rows = how.args, given
+    args = how.args
     if rows is None:
         options = {"config": part.config, "revision": part.revision, "hub": args.hub}
         options["task_config"] = part.task_config or args.task_config
         rows = load_rows(part.id, part.split, **options)
-        if part.columns or part.weight != 1:
-            rows = _share(rows, part, seed)
+        rows = _share(rows, part, seed)
     columns = rows.column_names
-    name, config = part.mapper or args.mapper, part.mapper_config or args.mapper_config or {}
-    if name in COLUMNS_BY_KEYS:
-        config = {key: getattr(args, key) for key in COLUMN_KEYS} | config
-    if name == "auto" and how.method == "sft" and not any(map(config.get, COLUMN_KEYS)):
-        name, config = _conversations(columns, config)
+    mapper = _mapper(how, part, columns)
     if part.system_prompt is not None:
         how = replace(how, fmt=replace(how.fmt, system_prompt=part.system_prompt))
-    mapper = get_mapper(name, columns, **config)
-    keep = _kept_columns(args, how.method, columns)
-    features = _features(how, rows, keep) if how.method == "sft" else None
-    Row.read = set(keep if features else ())
-    digest = hashlib.blake2b(digest_size=8)
+    keep, features = _kept_columns(args, how.method, columns), None
+    read = set(keep) if how.method == "sft" else set[str]()
+    if how.method == "sft":  # some messages have calls of tools, with any arguments
+        types = {column: rows.features[column] for column in keep}
+        types |= dict.fromkeys(("prompt", "completion"), List(Json()))
+        features = Features(types | ({"tools": Value("string")} if how.tools else {}))
+
+    def render(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        made: list[dict[str, Any]] = []
+        for values in zip(*batch.values(), strict=True):
+            cells = dict(zip(columns, values, strict=True))
+            row = Row(cells, read)
+            try:
+                kept = {name: cells[name] for name in keep}
+                made.append(kept | trainer_columns(row, mapper(row), how))
+            except SkipRow as reason:
+                report.dropped[f"{where}{reason}"] += 1
+        names = dict.fromkeys([*(features or ["prompt"]), *(key for row in made for key in row)])
+        return {name: [row.get(name) for row in made] for name in names}
+
     # map() would cast a mapper's text to the type of the source's column of the same name.
     rows = rows.rename_columns({name: f"source {name}" for name in columns if name in _RESERVED})
     dataset = rows.map(
-        functools.partial(_render, mapper, columns, keep, how, report, where, digest, features),
+        render,
         batched=True,
         batch_size=8 if "image" in columns else 1000,  # decoded pictures stay in memory
         remove_columns=rows.column_names,
@@ -190,72 +221,44 @@ def _rendered(
         new_fingerprint=Hasher.hash((rows._fingerprint, str(part), str(how))),
         desc=f"mapping {part.id}",
     )
-    # What a trainer caches belongs to these rows, whatever the code of a mapper was and is.
-    dataset._fingerprint = digest.hexdigest()
+    _stamp(dataset)
     report.read += len(rows)
-    unused = [column for column in columns if column not in Row.read]
-    if unused:
-        logger.info("%s: columns in no prompt and no target: %s", part.id, ", ".join(unused))
-        report.unused += unused
+    report.unused += [column for column in columns if column not in read]
+    if report.unused:
+        unused = ", ".join(report.unused)
+        logger.info("%s: columns in no prompt and no target: %s", part.id, unused)
     return dataset
 
 
-def _render(
-    mapper: Mapper,
-    columns: list[str],
-    keep: list[str],
-    how: Rendering,
-    report: LoadReport,
-    where: str,
-    digest: Any,
-    features: Any,
-    batch: dict[str, list[Any]],
-) -> dict[str, list[Any]]:
-    """Return a batch of rows as the trainer's columns, without those that are dropped."""
-    made: list[dict[str, Any]] = []
-    for cells in zip(*batch.values(), strict=True):
-        row = Row(zip(columns, cells, strict=True))
-        kept = {name: dict.__getitem__(row, name) for name in keep}
-        try:
-            made.append(kept | trainer_columns(row, mapper(row), how))
-        except SkipRow as reason:
-            report.dropped[f"{where}{reason}"] += 1
-    # A picture counts by its size.
-    text = json.dumps(made, default=lambda value: getattr(value, "size", None) or str(value))
-    digest.update(text.encode())
-    names = dict.fromkeys(chain(features or ["prompt"], *made))
-    return {name: [row.get(name) for row in made] for name in names}
+def _stamp(dataset: Dataset) -> None:
+    """Set the fingerprint: what a trainer caches belongs to these rows, not to a mapper's code."""
+    digest = hashlib.blake2b(digest_size=8)
+    for batch in dataset.data.to_batches():
+        digest.update(batch.serialize())
+    dataset._fingerprint = digest.hexdigest()
 
 
-def _features(how: Rendering, rows: Dataset, keep: list[str]) -> Any:
-    """Return the types of SFT's columns. Some messages have calls of tools, with any arguments.
-
-    The columns of other methods are typed by their first rows.
-    """
-    from datasets import Features, Json, List, Value  # heavy
-
-    types = {column: rows.features[column] for column in keep}
-    types |= {"prompt": List(Json()), "completion": List(Json())}
-    return Features(types | ({"tools": Value("string")} if how.tools else {}))
+def _mapper(how: Rendering, part: Part, columns: list[str]) -> Any:
+    """Return the mapper of a dataset. SFT's ``auto`` takes whole conversations as they are."""
+    args, found = how.args, {*columns}
+    name, config = part.mapper or args.mapper, part.mapper_config or args.mapper_config or {}
+    if name in COLUMNS_BY_KEYS:
+        config = {key: getattr(args, key) for key in COLUMN_KEYS} | config
+    if name == "auto" and how.method == "sft" and not any(map(config.get, COLUMN_KEYS)):
+        if {"messages", "conversations"} & found and "reannotated_messages" not in found:
+            name, config = "conversations", {"whole": True}
+        elif {"prompt", "completion"} <= found:
+            name, config = "prompt_completion", {"whole": True}
+    return get_mapper(name, columns, **config)
 
 
 def _share(rows: Dataset, part: Part, seed: int) -> Dataset:
     """Return a dataset's columns, and the share of its rows that the seed draws."""
     import numpy  # heavy
 
-    if part.columns:
-        rows = rows.select_columns(part.columns)
+    rows = rows.select_columns([*part.columns]) if part.columns else rows
     order = numpy.random.default_rng(seed).permutation(len(rows))
     return rows if part.weight == 1 else rows.select(order[: round(part.weight * len(rows))])
-
-
-def _conversations(columns: list[str], config: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the mapper that SFT's ``auto`` takes: whole conversations as they are, if any."""
-    if {"messages", "conversations"} & {*columns} and "reannotated_messages" not in columns:
-        return "conversations", {"whole": True} | config
-    if {"prompt", "completion"} <= {*columns}:
-        return "prompt_completion", {"whole": True} | config
-    return "auto", config
 
 
 def _kept_columns(args: Any, method: str, columns: list[str]) -> list[str]:
@@ -264,9 +267,9 @@ def _kept_columns(args: Any, method: str, columns: list[str]) -> list[str]:
     A mixture keeps only the columns in ``keep_columns``, because its datasets may have different
     types in the same column.
     """
+    usable = [column for column in columns if column not in _RESERVED]
     for column in args.keep_columns or ():
-        if column not in columns or column in _RESERVED:
-            usable = [name for name in columns if name not in _RESERVED]
+        if column not in usable:
             raise RecipeError(f"keep_columns: {unknown_name('column', column, usable)}")
     if method in ("distill", "reward"):
         return []
@@ -274,8 +277,7 @@ def _kept_columns(args: Any, method: str, columns: list[str]) -> list[str]:
         return args.keep_columns
     if method == "sft":
         return [column for column in columns if column in _TEMPLATE_COLUMNS]
-    mixed = args.dataset_mixture and not args.environment
-    return [] if mixed else [column for column in columns if column not in _RESERVED]
+    return [] if args.dataset_mixture and not args.environment else usable
 
 
 def _mixture(how: Rendering, split: str, given: Any, report: LoadReport) -> Dataset:
@@ -286,68 +288,32 @@ def _mixture(how: Rendering, split: str, given: Any, report: LoadReport) -> Data
     """
     from datasets import concatenate_datasets  # heavy
 
-    mixture = how.args.dataset_mixture
-    parts, seed, size = _parts(mixture), mixture.get("seed") or 0, mixture.get("test_split_size")
+    mixture = from_mapping(Mixture, how.args.dataset_mixture, "dataset_mixture")
+    size, mapped = mixture.test_split_size, []
     if size is None and split == "test" and not given:
         raise RecipeError(
             "dataset_mixture: test_split_size: must be set, because evaluation needs a test split. "
             "Fix: test_split_size: 128"
         )
-    mapped = []
-    for number, part in enumerate(parts):
-        where = f"dataset_mixture: dataset {number + 1} ({part.id}, weight {part.weight})"
-        try:
-            rows = _rendered(how, part, given and given[number], report, f"{part.id}: ", seed)
-        except RecipeError as error:
-            raise RecipeError(f"{where}: {error}") from error
-        if not len(rows):
-            raise RecipeError(f"{where}: all rows were dropped: {report}")
+    for number, part in enumerate(mixture.datasets):
+        with located(f"dataset_mixture: dataset {number + 1} ({part.id}, weight {part.weight})"):
+            source = given and given[number]
+            rows = _rendered(how, part, source, report, f"{part.id}: ", mixture.seed)
+            if not len(rows):
+                raise RecipeError(f"all rows were dropped: {report}")
+        if part.task and how.method in ("grpo", "generate"):
+            rows = rows.remove_columns([name for name in rows.column_names if name == "task"])
+            rows = rows.add_column("task", [part.task] * len(rows))
         mapped.append(rows)
-    if how.method in ("grpo", "generate"):
-        named = any(part.task for part in parts) or any("task" in rows.features for rows in mapped)
-        mapped = [_with_task(*each, named) for each in zip(mapped, parts, strict=True)]
+    if any("task" in rows.features for rows in mapped):
+        without = [("task" not in rows.features, rows) for rows in mapped]
+        mapped = [rows.add_column("task", [""] * len(rows)) if no else rows for no, rows in without]
     with located("dataset_mixture: the datasets have different types in one column"):
-        whole = concatenate_datasets(mapped).shuffle(seed=seed)
+        whole = concatenate_datasets(mapped).shuffle(seed=mixture.seed)
     with located("dataset_mixture: test_split_size"):
-        return whole if given or not size else whole.train_test_split(size, seed=seed)[split]
-
-
-def _parts(mixture: dict[str, Any]) -> list[Part]:
-    """Return the datasets of a mixture. Raise RecipeError that names the dataset and the key."""
-    known, entries = [field.name for field in fields(Part)], mixture.get("datasets")
-    parts = []
-    with located("dataset_mixture"):
-        _check_keys(mixture, ["datasets", "seed", "test_split_size"])
-        if not isinstance(entries, list) or not entries:
-            raise ValueError(f"datasets: must be a list of mappings of {', '.join(known)}")
-        for number, entry in enumerate(entries, start=1):
-            with located(f"dataset {number}"):
-                _check_keys(entry, known)
-                if "id" not in entry:
-                    raise ValueError("id: missing")
-                part = Part(**{key: value for key, value in entry.items() if value is not None})
-                if not isinstance(part.weight, int | float) or not 0 < part.weight <= 1:
-                    share = "must be the share of its rows, in (0, 1]"
-                    raise ValueError(f"weight: {share}, got {part.weight!r}")
-                parts.append(part)
-    return parts
-
-
-def _check_keys(mapping: Any, known: list[str]) -> None:
-    if not isinstance(mapping, dict):
-        raise ValueError(f"must be a mapping of {', '.join(known)}, got {mapping!r}")
-    for key in mapping:
-        if key not in known:
-            raise ValueError(unknown_name("key", key, known))
-
-
-def _with_task(rows: Dataset, part: Part, named: bool) -> Dataset:
-    """Return rows with a column ``task``, if any has one. That of the dataset comes first."""
-    if part.task and "task" in rows.features:
-        rows = rows.remove_columns("task")
-    if not named or "task" in rows.features:
-        return rows
-    return rows.add_column("task", [part.task or ""] * len(rows))
+        return (
+            whole if given or not size else whole.train_test_split(size, seed=mixture.seed)[split]
+        )
 
 
 def _short_enough(dataset: Dataset, how: Rendering, report: LoadReport) -> Dataset:
@@ -361,9 +327,13 @@ def _short_enough(dataset: Dataset, how: Rendering, report: LoadReport) -> Datas
         )
         ids = enumerate(encoded["input_ids"], start=start)
         kept += [row for row, tokens in ids if len(tokens) <= limit]
-    if len(kept) < len(dataset):
-        report.dropped[f"prompt over max_prompt_tokens {limit}"] += len(dataset) - len(kept)
-    return dataset.select(kept)
+    return _selected(dataset, kept, report, f"prompt over max_prompt_tokens {limit}")
+
+
+def _selected(rows: Dataset, kept: list[int], report: LoadReport, reason: str) -> Dataset:
+    if len(kept) < len(rows):
+        report.dropped[reason] += len(rows) - len(kept)
+    return rows.select(kept)
 
 
 def drop_unanswered(rows: Dataset, report: LoadReport) -> Dataset:
@@ -371,11 +341,8 @@ def drop_unanswered(rows: Dataset, report: LoadReport) -> Dataset:
     if "solution" not in rows.features or "nums" in rows.features:
         return rows
     kept = [row for row, solution in enumerate(rows["solution"]) if solution]
-    if len(kept) < len(rows):
-        reason = "no reference answer, with which a reward compares"
-        report.dropped[reason] += len(rows) - len(kept)
     report.kept = len(kept)
-    return rows.select(kept)
+    return _selected(rows, kept, report, "no reference answer, with which a reward compares")
 
 
 def drop_overlap(train: Dataset, held_out: Dataset) -> tuple[Dataset, int]:

@@ -15,15 +15,14 @@ logger = logging.getLogger(__name__)
 
 Message = dict[str, Any]  # role, content, and what a call of a tool adds
 
-ROLES = ("system", "user", "assistant", "tool")
-_ROLES = {
+_ROLES = {role: role for role in ("system", "user", "assistant", "tool")} | {
     "developer": "system",  # OpenAI's name since o1
     "human": "user",
     **dict.fromkeys(("gpt", "bot", "model", "chatgpt"), "assistant"),
+    # LLaMA-Factory and ms-swift write a call of a tool as a message of its own, whose text is JSON.
+    **dict.fromkeys(("function_call", "tool_call"), "assistant"),
     **dict.fromkeys(("function", "observation", "tool_response", "ipython"), "tool"),
 }
-# LLaMA-Factory and ms-swift write a call of a tool as a message of its own, whose text is JSON.
-_CALLS = ("function_call", "tool_call")
 _REASONING = ("reasoning_content", "reasoning", "thinking")
 _READ = {"role", "from", "content", "value", "tool_calls", "function_call", *_REASONING}
 _AS_TEXT = re.compile(
@@ -62,15 +61,13 @@ def read_messages(row: dict[str, Any], column: str, speaker: str = "") -> list[M
     value = row.get(column)
     if isinstance(value, str) and _AS_TEXT.match(value):
         value = _parsed(value)
-    if isinstance(value, str) and speaker and value.strip():
+    if not value or not str(value).strip():
+        raise SkipRow(f"column {column!r} is empty")
+    if isinstance(value, str) and speaker:
         return [{"role": speaker, "content": value}]
     if isinstance(value, dict) and isinstance(value.get("role", value.get("from")), list):
         # What datasets makes of a "sequence" of messages
-        value = [
-            dict(zip(value, items, strict=True)) for items in zip(*value.values(), strict=True)
-        ]
-    if value is None or not str(value).strip() or value == []:
-        raise SkipRow(f"column {column!r} is empty")
+        value = [dict(zip(value, turn, strict=True)) for turn in zip(*value.values(), strict=True)]
     value = value if isinstance(value, list) else [value]
     if not all(isinstance(message, dict) for message in value):
         raise SkipRow(f"column {column!r} holds no messages, but {value[0]!s:.60}")
@@ -79,50 +76,50 @@ def read_messages(row: dict[str, Any], column: str, speaker: str = "") -> list[M
 
 def _parsed(text: str) -> Any:
     """Return what a text holds: JSON, or what Python's ``str()`` writes, as in many CSV files."""
-    for parse in (json.loads, ast.literal_eval):
-        try:
-            return parse(text)
-        except (ValueError, SyntaxError):
-            continue
-    raise SkipRow(f"a text that is neither JSON nor Python: {text:.60}")
+    try:
+        return json.loads(text)
+    except ValueError:
+        pass
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        raise SkipRow(f"a text that is neither JSON nor Python: {text:.60}") from None
 
 
 def _read_message(message: dict[str, Any]) -> Message:
     name = str(message.get("role") or message.get("from")).strip().lower()
+    if name not in _ROLES:
+        raise SkipRow(f"the role of a message must be one of {', '.join(_ROLES)}, got {name!r}")
     content = message.get("content")
     text, thoughts = _read_content(message.get("value") if content is None else content)
-    if name in _CALLS:
-        name, text, message = "assistant", "", {"role": name, "function_call": _parsed(text)}
-    role = _ROLES.get(name, name)
-    if role not in ROLES:
-        raise SkipRow(f"the role of a message must be one of {', '.join(ROLES)}, got {name!r}")
-    thoughts += [message[key] for key in _REASONING if isinstance(message.get(key), str)]
-    thoughts = [thought.strip() for thought in thoughts if thought.strip()]
-    if thoughts and "</think>" not in text:  # as models write it; an empty one is none
-        text = f"<think>\n{thoughts[0]}\n</think>" + (f"\n\n{text}" if text.strip() else "")
     calls = message.get("tool_calls") or message.get("function_call")
-    extra: Message = {"tool_calls": _read_calls(calls)} if calls else {}
-    if role == "tool":
-        extra = {key: message[key] for key in ("name", "tool_call_id") if message.get(key)}
-    for key, item in message.items():
-        if item not in (None, "", [], {}) and key not in _READ | extra.keys():
+    if name in ("function_call", "tool_call"):
+        text, calls = "", text
+    thoughts += [str(message[key]) for key in _REASONING if message.get(key)]
+    if thoughts and thoughts[0].strip() and "</think>" not in text:  # as models write it
+        text = f"<think>\n{thoughts[0].strip()}\n</think>\n\n{text}".strip()
+    read = {"role": _ROLES[name], "content": text}
+    if calls:
+        read["tool_calls"] = _read_calls(calls)
+    if read["role"] == "tool":
+        read |= {key: message[key] for key in ("name", "tool_call_id") if message.get(key)}
+    for key in message.keys() - _READ - read.keys():
+        if message[key] not in (None, "", [], {}):
             say_once(f"messages have {key!r}, which no prompt and no target holds")
-    return {"role": role, "content": text, **extra}
+    return read
 
 
 def _read_content(content: Any) -> tuple[str, list[str]]:
     """Return the text of a message's content, and the reasoning among its parts."""
-    parts = content if isinstance(content, list) else [content or ""]
     texts, thoughts = [], []
-    for part in parts:
-        part = {"text": part} if isinstance(part, str) else part
-        thought = isinstance(part, dict) and (part.get("thinking") or part.get("reasoning"))
-        if thought:
+    for part in content if isinstance(content, list) else [content or ""]:
+        part = part if isinstance(part, dict) else {"text": part}
+        if thought := part.get("thinking") or part.get("reasoning"):
             thoughts.append(str(thought))
-        elif isinstance(part, dict) and isinstance(part.get("text"), str):
+        elif isinstance(part.get("text"), str):
             texts.append(part["text"])
         else:
-            kind = part.get("type") if isinstance(part, dict) else type(part).__name__
+            kind = part.get("type") or type(part["text"]).__name__
             raise SkipRow(f"the content of a message is not text, but {kind}")
     return "".join(texts), thoughts
 
@@ -132,8 +129,7 @@ def _read_calls(calls: Any) -> list[dict[str, Any]]:
 
     OpenAI has the arguments as JSON text, and once had a single ``function_call``.
     """
-    calls = _parsed(calls) if isinstance(calls, str) else calls
-    read = []
+    calls, read = _parsed(calls) if isinstance(calls, str) else calls, []
     for call in calls if isinstance(calls, list) else [calls]:
         function = dict(call.get("function") or call)
         if isinstance(function.get("arguments"), str):
@@ -156,11 +152,9 @@ def with_earlier(row: dict[str, Any], messages: list[Message]) -> list[Message]:
     """
     if messages[0]["role"] == "system":
         return messages
-    earlier: list[Message] = []
-    for column in ("system", "system_prompt"):
-        text = row.get(column)
-        if isinstance(text, str) and text.strip() and not earlier:
-            earlier.append({"role": "system", "content": text})
+    systems = [row.get(column) for column in ("system", "system_prompt")]
+    texts = [text for text in systems if isinstance(text, str) and text.strip()]
+    earlier = [{"role": "system", "content": text} for text in texts[:1]]
     for question, answer in row.get("history") or ():
         earlier += [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
     return earlier + messages
@@ -168,25 +162,22 @@ def with_earlier(row: dict[str, Any], messages: list[Message]) -> list[Message]:
 
 def split_answer(messages: list[Message]) -> tuple[list[Message], str]:
     """Return the messages up to the last question, and the answer of the assistant to it."""
-    end = len(messages)
-    while end and messages[end - 1]["role"] != "assistant":
-        end -= 1
-    if not end:
+    roles = [message["role"] for message in messages]
+    if "assistant" not in roles:
         raise SkipRow("no assistant message")
-    if end < len(messages):
+    end = len(roles) - 1 - roles[::-1].index("assistant")
+    if end < len(roles) - 1:
         say_once("messages after the last one of the assistant are left out")
-    *history, answer = messages[:end]
-    if "user" not in [message["role"] for message in history]:
+    if "user" not in roles[:end]:
         raise SkipRow("no user message before the answer")
-    if not answer["content"].strip():
+    if not messages[end]["content"].strip():
         raise SkipRow("the last message of the assistant is empty")
-    return history, answer["content"]
+    return messages[:end], messages[end]["content"]
 
 
 def last_question(messages: list[Message]) -> str:
     """Return the text of the last message of the user, or ``""``."""
-    texts = [message["content"] for message in messages if message["role"] == "user"]
-    return texts[-1] if texts else ""
+    return ([""] + [turn["content"] for turn in messages if turn["role"] == "user"])[-1]
 
 
 def as_prompt(row: dict[str, Any], messages: list[Message]) -> dict[str, Any]:

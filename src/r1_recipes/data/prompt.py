@@ -1,4 +1,9 @@
-"""Render a mapped row as the columns that a trainer takes."""
+"""Render a mapped row as the columns that a trainer takes.
+
+Every message that a mapper returns stands in ``prompt`` or ``completion``. For GRPO, the response
+of a row without a reference answer is left out, which is said once; ``_HIDDEN`` has the other keys
+of a mapped row that no reward sees.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +18,9 @@ from r1_recipes.data.mappers import MappedRow, SkipRow
 from r1_recipes.data.messages import Message, say_once
 from r1_recipes.prompts import ResponseFormat
 
-# Keys of a mapped row that do not become columns.
-_NO_COLUMN = {"rejected", "messages", "well_formed", "calls"}
-_ONLY_GENERATED = {"question", "reasoning", "answer", "response"}
+# Keys of a mapped row that do not become columns: of any method, and of GRPO.
+_HIDDEN = {"rejected", "messages", "well_formed", "calls"}
+_HIDDEN_FROM_GRPO = _HIDDEN | {"question", "reasoning", "answer", "response"}
 _SLOT = re.compile(r"\{([^{}\n]+)\}")
 
 
@@ -71,31 +76,18 @@ def trainer_columns(row: dict[str, Any], mapped: MappedRow, how: Rendering) -> d
         if how.args.prompt_template is not None and last["role"] == "user":
             last = {**last, "content": _filled(how.args.prompt_template, row, mapped)}
         columns = {"prompt": build_prompt(last, how.fmt, how.args.few_shot, earlier)}
-        if mapped.get("response") and "solution" not in mapped and how.method == "grpo":
-            say_once("the answers of the rows are not used: grpo samples its own")
-        if how.method == "grpo":
-            hidden = _NO_COLUMN | _ONLY_GENERATED
-            columns |= {key: value for key, value in mapped.items() if key not in hidden}
-        else:
-            columns |= _other_columns(mapped, how)
+        columns |= _other_columns(mapped, how)
     if how.method != "sft" and any(len(message) > 2 for message in columns["prompt"]):
         raise SkipRow("a call of a tool before the question, which only sft can use")
-    if how.turn_tokens:
-        _check_texts(columns, how.turn_tokens)
-    return columns
-
-
-def _check_texts(columns: dict[str, Any], tokens: Sequence[str]) -> None:
-    """Skip a row with a text that a chat template has been applied to already."""
     for key in ("prompt", "completion", "chosen", "rejected"):
-        for message in columns.get(key, ()):
-            held = [token for token in tokens if token in message["content"]]
-            if held:
+        for token in how.turn_tokens:
+            if any(token in message["content"] for message in columns.get(key, ())):
                 raise SkipRow(
-                    f"a text holds {held[0]!r}, which the chat template writes itself. Fix: the "
+                    f"a text holds {token!r}, which the chat template writes itself. Fix: the "
                     "column without template; or, to pass prompts through as they are, "
                     "chat_template: \"{{ messages[-1]['content'] }}\""
                 )
+    return columns
 
 
 def build_prompt(
@@ -125,7 +117,11 @@ def build_prompt(
 
 
 def _other_columns(mapped: MappedRow, how: Rendering) -> dict[str, Any]:
-    """Return the columns beside the prompt for a method other than GRPO."""
+    """Return the columns beside the prompt."""
+    if how.method == "grpo":
+        if mapped.get("response") and "solution" not in mapped:
+            say_once("the answers of the rows are not used: grpo samples its own")
+        return {key: value for key, value in mapped.items() if key not in _HIDDEN_FROM_GRPO}
     if "image" in mapped:
         raise RecipeError(f"mapper: gives pictures, which {how.method} does not support. Fix: grpo")
     if how.method == "sft":
@@ -137,8 +133,8 @@ def _other_columns(mapped: MappedRow, how: Rendering) -> dict[str, Any]:
         return {key: [{"role": "assistant", "content": text}] for key, text in pair.items()}
     if how.method == "distill":
         return {}
-    columns = {key: value for key, value in mapped.items() if key not in _NO_COLUMN}
     earlier = (mapped.get("messages") or [])[:-1]
+    columns = {key: value for key, value in mapped.items() if key not in _HIDDEN}
     return columns | ({"earlier_messages": earlier} if earlier else {})
 
 
@@ -158,8 +154,7 @@ def _completion(mapped: MappedRow, how: Rendering) -> dict[str, Any]:
 
 def target(mapped: MappedRow, fmt: ResponseFormat) -> str:
     """Return the assistant's message to train on: the source's, or one written in the format."""
-    response = mapped.get("response")
-    if response is not None:
+    if (response := mapped.get("response")) is not None:
         return _checked(response, mapped.get("well_formed", True), fmt)
     reasoning, answer = mapped.get("reasoning"), mapped.get("answer") or mapped.get("solution")
     if not reasoning or not answer:
@@ -195,20 +190,19 @@ def _with_prefill(response: str, fmt: ResponseFormat) -> str:
     opening, closing = fmt.reasoning_tags or ("\0", "\0")
     if response.startswith(fmt.prefill):
         return response
-    if fmt.prefill.rstrip().endswith(opening):
-        # From a server whose template opens the reasoning, a response starts after the tag. Other
-        # data starts with the tag.
-        rest = response.lstrip().removeprefix(opening)
-        if closing not in rest:
-            say_once(
-                f"rows have answers without reasoning, which the prompt opens with {opening}: the "
-                "model learns to skip it. chat_template_kwargs: {enable_thinking: false} leaves it "
-                "out, where the chat template has this variable"
-            )
-            return f"{fmt.prefill.rstrip()}\n\n{closing}\n\n{rest}"
-        if opening not in rest:
-            return fmt.prefill + (rest.lstrip() if fmt.prefill[-1:].isspace() else rest)
-    return response if fmt.prefill.startswith(opening) else fmt.prefill + response
+    if not fmt.prefill.rstrip().endswith(opening):
+        return response if fmt.prefill.startswith(opening) else fmt.prefill + response
+    # From a server whose template opens the reasoning, a response starts after the tag. Other
+    # data starts with the tag.
+    rest = response.lstrip().removeprefix(opening).lstrip()
+    if closing in rest:
+        return fmt.prefill + rest
+    say_once(
+        f"rows have answers without reasoning, which the prompt opens with {opening}: the model "
+        "learns to skip it. chat_template_kwargs: {enable_thinking: false} leaves it out, where "
+        "the chat template has this variable"
+    )
+    return f"{fmt.prefill.rstrip()}\n\n{closing}\n\n{rest}"
 
 
 def _conversation(mapped: MappedRow, how: Rendering) -> dict[str, Any]:
@@ -226,8 +220,7 @@ def _conversation(mapped: MappedRow, how: Rendering) -> dict[str, Any]:
         left = "left out" if "well_formed" in mapped else "trained on, without assistant_only_loss"
         say_once(f"messages after the last one of the assistant are {left}")
     if "well_formed" in mapped:
-        turns = turns[: end + 1]
-        turns = build_prompt("", how.fmt, earlier=turns)[:-1]
+        turns = build_prompt(turns[end], how.fmt, earlier=turns[:end])
         end = len(turns) - 1
     if "tool_calls" not in turns[end] and turns[end]["role"] == "assistant":
         text = _checked(turns[end]["content"], mapped.get("well_formed", False), how.fmt)
@@ -253,8 +246,7 @@ def _filled(template: str, row: dict[str, Any], mapped: MappedRow) -> str:
     """Replace each ``{name}`` that is a key of the row. Other braces are text, as in LaTeX."""
 
     def written(slot: re.Match[str]) -> str:
-        values = mapped if slot[1] in mapped else row
-        value = values[slot[1]] if slot[1] in values else slot[0]
+        value = mapped[slot[1]] if slot[1] in mapped else row.get(slot[1], slot[0])
         value = "" if value is None else value
         return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 

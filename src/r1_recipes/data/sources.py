@@ -6,11 +6,12 @@ Importing this module does not import torch.
 from __future__ import annotations
 
 import csv
+import functools
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes.common.errors import RecipeError, first_line, install_hint, nearest
+from r1_recipes.common.errors import RecipeError, first_line, nearest
 from r1_recipes.common.files import shipped
 from r1_recipes.common.names import NAMES, load
 
@@ -52,11 +53,7 @@ def load_rows(
         generated: Dataset = load("dataset", prefix)(rest, split, task_config or {})
         return generated
     try:
-        local = path.suffix.lower() in _READERS or name.startswith(("/", "./", "../", "~"))
-        if local and not path.exists():
-            where = f"looked in {Path.cwd()}, then beside the recipe"
-            raise ValueError(f"no such file or folder ({where})")
-        if path.is_file():
+        if path.is_file() or path.suffix.lower() in _READERS:
             rows = _read_file(path, split)
         else:
             rows = _read_folder(path, name, split, config, revision, hub)
@@ -66,12 +63,11 @@ def load_rows(
     # and says which.
     except Exception as error:
         place = f"{name}{f' ({config})' if config else ''}, split {split!r}"
+        beside = [] if path.exists() else [each.name for each in path.parent.glob("*")]
+        hint = "".join(
+            f" Did you mean {path.parent / close}?" for close in nearest(path.name, beside, 1)
+        )
         cause = first_line(error.__cause__ or error)
-        if isinstance(error, ImportError):
-            cause += f" Fix: {install_hint('modelscope')}."
-        neighbours = [] if path.exists() else [each.name for each in path.parent.glob("*")]
-        close = nearest(path.name, neighbours, 1)
-        hint = f" Did you mean {path.parent / close[0]}?" if close else ""
         raise RecipeError(f"dataset_name: {place}: cannot be read: {cause}{hint}") from error
     return rows
 
@@ -84,9 +80,12 @@ def _read_file(path: Path, split: str) -> Dataset:
         raise ValueError(
             f"a file must end in {', '.join(_READERS)}, and is read as train, test or validation"
         )
+    if not path.is_file():
+        raise ValueError(f"no such file (looked in {Path.cwd()}, then beside the recipe)")
     if reader == "csv":
         return _part(_read_csv(path), split)
-    return load_dataset(reader, data_files={whole: str(path)}, split=split)
+    files = {whole: str(path)}
+    return _as_written(functools.partial(load_dataset, reader, data_files=files, split=split))
 
 
 def _read_folder(
@@ -96,23 +95,35 @@ def _read_folder(
     from datasets import DatasetDict, load_dataset, load_from_disk  # heavy
 
     if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
-        saved, whole = load_from_disk(str(path)), split.partition("[")[0]
-        if isinstance(saved, DatasetDict):
-            if whole not in saved:
-                raise ValueError(f"no such split in the folder, which has {', '.join(saved)}")
-            saved = saved[whole]
-        return _part(saved, split)
+        saved = load_from_disk(str(path))
+        return _part(
+            saved[split.partition("[")[0]] if isinstance(saved, DatasetDict) else saved, split
+        )
     if hub == "modelscope" and not path.exists():
         from modelscope import dataset_snapshot_download  # heavy
 
-        # Its own loader does not support datasets 5.
-        path, revision = Path(dataset_snapshot_download(name, revision=revision)), None
+        path = Path(dataset_snapshot_download(name, revision=revision))
     source = str(path) if path.exists() else name
     # A slash at the end means a folder instead of a configuration. Many copies have folders, too.
-    if config and (config.endswith("/") or (path / config).is_dir()):
-        folder = config.rstrip("/")
-        return load_dataset(source, data_dir=folder, split=split, revision=revision)
-    return load_dataset(source, config, split=split, revision=revision)
+    folder = bool(config) and (config.endswith("/") or (path / config).is_dir())
+    where = {"data_dir": config.rstrip("/")} if folder else {"name": config}
+    return _as_written(
+        functools.partial(load_dataset, source, **where, split=split, revision=revision)
+    )
+
+
+def _as_written(read: Any) -> Dataset:
+    """Return rows of JSON whose texts are what the file has.
+
+    pyarrow takes a text such as 2024-01-01T10:00:00 for a time, which prints in another spelling.
+    """
+    from datasets import Features, Json  # heavy
+
+    rows: Dataset = read()
+    times = [name for name, kind in rows.features.items() if "timestamp" in str(kind)]
+    if not times or rows.info.builder_name != "json":
+        return rows
+    return read(features=Features(rows.features | dict.fromkeys(times, Json())))
 
 
 def _part(rows: Dataset, split: str) -> Dataset:
@@ -138,8 +149,7 @@ def _read_csv(path: Path) -> Dataset:
         file.seek(0)
         delimiter = max(",;\t|", key=header.count)
         reader = csv.DictReader(file, delimiter=delimiter, strict=True)
-        names = reader.fieldnames or []
-        rows = []
+        names, rows = reader.fieldnames or [], []
         for row in reader:
             if None in row or None in row.values() or len(row) < len(names):
                 fix = f"one name a column, and cells that contain {delimiter!r} in double quotes"

@@ -6,6 +6,7 @@ parser as the words of a command line: TRL checks types and choices of those alo
 line comes last, so it wins.
 """
 
+import argparse
 import contextlib
 import dataclasses
 import json
@@ -26,20 +27,22 @@ from r1_recipes.common.masking import masked
 from r1_recipes.common.plugins import look_beside
 from r1_recipes.common.yaml_text import read_yaml
 from r1_recipes.prompts.catalogue import written_out
-from r1_recipes.recipe.rules import check, environment_fields, longest_sequence
+from r1_recipes.recipe.rules import check, longest_sequence
 from r1_recipes.recipe.types import Recipe, Settings, argument_types, namespace_value
 from r1_recipes.rewards import REWARDS, reward_parameters
 
 REWARDED = ("grpo", "generate", "evaluate")  # methods whose recipes have reward_funcs
 # TRL and Transformers type these keys as text, and take true and false too.
 _TEXT_OR_BOOL = ("scale_rewards", "fsdp", "resume_from_checkpoint")
+_PLACES = ("dataset_name", "chat_template", "id")  # in the working directory or beside the recipe
+# Texts in which ${x} may be mathematics.
+_TEXTS = ("system_prompt", "prompt_template", "prefill", "few_shot", "chat_template")
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
 def load_recipe(
     argv: Sequence[str],
     method: str,
-    check_first: Callable[[Path, Settings], None] | None = None,
     smoke: Callable[[Path, str, Settings], Settings] | None = None,
     world_size: int | None = None,
 ) -> Recipe:
@@ -49,7 +52,6 @@ def load_recipe(
         argv: ``[PATH, "--key", "value", …]``. Overrides win over the file.
         method: The command: ``grpo``, ``sft``, ``distill``, ``reward``, ``generate`` or
             ``evaluate``.
-        check_first: Called with the path and all keys, before TRL and your own code are imported.
         smoke: Called with path, method and all keys of a recipe with ``smoke: true``. Returns
             overrides that make the recipe small.
         world_size: The number of processes that TRL checks batches for; default: those that run.
@@ -57,125 +59,164 @@ def load_recipe(
     Raises:
         RecipeError: A key or a value is wrong; the message says what to write instead.
     """
-    path, typed = split_command_line(argv, method)
-    look_beside(path)
-    written = read_yaml(path)
-    if "stages" in written:
-        raise RecipeError(
-            f"{path}: is a pipeline, not a recipe for {method}. Fix: python -m "
-            f"r1_recipes.pipeline {path}"
-        )
-    masked([written, typed])  # from here on no message shows their secrets
     from r1_recipes.extras import foreign
 
+    path, typed = split_command_line(argv, method)
+    look_beside(path)
     warnings: list[str] = []
     typed = foreign.translate(typed, "command line", warnings)
-    written = foreign.read(written, typed, method, str(path), warnings)
+    given = foreign.read(read_yaml(path), typed, method, str(path), warnings) | typed
     with located(path):
-        given = {key: _complete(key, value, path.parent) for key, value in written.items()}
-        given |= {key: _complete(key, value, path.parent) for key, value in typed.items()}
-        rewards = _rewards(method, given)
-        if check_first is not None:
-            check_first(path, given)
-        parser = Parser([*argument_types(method, given), own_parameters(method, given, rewards)])
-        for key in given:
-            if key not in parser.actions:
-                raise _unknown_key(key, method, parser)
+        given = {key: _complete(key, value, path.parent) for key, value in given.items()}
+        kinds, owners = own_parameters(method, given)
+        parser = make_parser([*argument_types(method, given), kinds])
+        _check_keys(given, method, parser, warnings)
         if smoke is not None and _is_on(given.get("smoke")):
-            shrunk = {key: _typed_value(value) for key, value in smoke(path, method, given).items()}
+            shrunk = {
+                key: _typed_value([value]) for key, value in smoke(path, method, given).items()
+            }
             given |= {key: value for key, value in shrunk.items() if key not in typed}
         if "response_format" in given:
             given["response_format"] = written_out(given["response_format"], path.parent)
         before = follow_machine(method, given, typed, warnings)
-        words = [word for key, value in given.items() for word in parser.words(key, value)]
-        _follow_precision(given)
-        parts = parser.parse(words, given, world_size)
-    script, training, model, parameters = parts
-    recipe: Recipe = Recipe(path, method, script, training, model, warnings=warnings)
-    recipe.typed, recipe.adapted = frozenset(typed), before
-    _place_parameters(recipe, vars(parameters), rewards)
-    recipe.settings = {
-        key: masked(json.loads(json.dumps(namespace_value(recipe, key), default=str)), key)
-        for key in given
-        if key != "hub_token"
-    }
-    with located(path):
+        words = [word for key, value in given.items() for word in words_of(parser, key, value)]
+        parts = parse(parser, words, given, world_size)
+        recipe: Recipe = Recipe(path, method, *parts[:3], warnings=warnings)
+        recipe.typed, recipe.adapted = frozenset(typed), before
+        for place, names in owners.items():
+            values = {name: getattr(parts[3], name, None) for name in names}
+            getattr(recipe, place).update({k: v for k, v in values.items() if v is not None})
+        if models := given.get("reward_models"):
+            recipe.reward_params["reward_models"] = recipe.script.reward_models or models
+        recipe.settings = {
+            key: masked(json.loads(json.dumps(namespace_value(recipe, key), default=str)), key)
+            for key in given
+            if key != "hub_token"
+        }
         check(recipe)
-    _bound_engine(recipe, given, before)
+    _bound_engine(recipe, before)
     return recipe
 
 
-class Parser:
-    """TRL's parser of all keys, with one line for each error."""
+def split_command_line(argv: Sequence[str], method: str) -> tuple[Path, Settings]:
+    """Return the recipe's path and the typed values by key. A bare switch is true."""
+    typed: dict[str, list[str]] = {}
+    paths: list[str] = []
+    values = paths
+    for word in argv:
+        if word.startswith("--"):
+            key, equals, value = word[2:].partition("=")
+            typed[key.replace("-", "_")] = values = [value] if equals else []
+            values = paths if equals else values
+        # After a bare switch, a file's name is the recipe: `--smoke recipes/x.yaml`.
+        elif not values and not paths and word.endswith((".yaml", ".yml")):
+            paths.append(word)
+            values = paths
+        else:
+            values.append(word)
+    paths = typed.pop("config", []) + paths
+    if len(paths) != 1:
+        found = f"unexpected argument {paths[1]!r}" if paths else "no recipe given"
+        raise RecipeError(
+            f"{found}. Fix: r1-recipes {method} RECIPE [--key value …]. To list recipes: "
+            "r1-recipes recipes"
+        )
+    return find_yaml(Path(paths[0])), {key: _typed_value(words) for key, words in typed.items()}
 
-    def __init__(self, types: Sequence[type]) -> None:
-        from trl import TrlParser  # heavy
 
-        class OneLine(TrlParser):
-            def error(self, message: str) -> NoReturn:
-                # "argument --max_steps/--max-steps: invalid int value: 'many'"
-                raise RecipeError(re.sub(r"argument --(\w+)(/\S+)?: ", r"\1: ", message))
+def _typed_value(words: list[Any]) -> Any:
+    """Return a typed value: none is null, [a, b] and {a: b} are read, and no word is true."""
+    if len(words) != 1:
+        return [word.rstrip(",") for word in words] or True  # accuracy, format
+    [word] = words
+    if not isinstance(word, str) or word.lower() in ("none", "null"):
+        return None if isinstance(word, str) else word
+    with contextlib.suppress(yaml.YAMLError):  # torn text is for the parser to refuse, by key
+        return yaml.safe_load(word) if word.startswith(("[", "{")) else word
+    return word
 
-        self._parser = OneLine(types, add_help=False, allow_abbrev=False)
-        self._parser._negative_number_matcher = re.compile(r"-\.?\d")  # -1e-3 is no option
-        self.actions: dict[str, Any] = {}
-        self._kinds: dict[str, set[Any]] = {}
-        for key, hint in ((k, h) for t in types for k, h in typing.get_type_hints(t).items()):
-            if action := self._parser._option_string_actions.get(f"--{key}"):
-                kinds = {typing.get_origin(kind) or kind for kind in (hint, *typing.get_args(hint))}
-                self.actions[key], self._kinds[key] = action, kinds
-                self._mend(key, action, kinds)
-        if "num_completions_to_print" in self.actions:
-            self._parser.set_defaults(num_completions_to_print=0)  # TRL prints all of every step
 
-    def _mend(self, key: str, action: Any, kinds: set[Any]) -> None:
-        """Let keys that take mappings, or text and true or false, have them as words."""
-        if dict in kinds or action.type is dict:
-            action.type = mapping_or_text if str in kinds else mapping
-        elif key in _TEXT_OR_BOOL:
-            action.type = lambda text: {"true": True, "false": False}.get(text.lower(), text)
+def _complete(key: str, value: Any, folder: Path) -> Any:
+    """Return a value with its ``${NAME}`` from the environment, and with its local files found."""
+    if isinstance(value, dict):
+        return {name: _complete(str(name), part, folder) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_complete(key, part, folder) for part in value]
+    if not isinstance(value, str):
+        return value
+    for name in () if key in _TEXTS else _VARIABLE.findall(value):
+        if name not in os.environ:
+            fix = f"export {name}=…"
+            raise RecipeError(f"{key}: ${{{name}}} is not set in the environment. Fix: {fix}")
+        value = value.replace(f"${{{name}}}", os.environ[name])
+    return find_local(value, folder) if value and key in _PLACES and "{" not in value else value
 
-    def words(self, key: str, value: Any) -> list[str]:
-        """Return the words that give a key its value on a command line."""
-        action, kinds = self.actions[key], self._kinds[key]
-        nullable = type(None) in kinds or action.default is None
-        if value is None and (not nullable or action.default == "none"):
-            value = "none"  # a choice of scale_rewards and report_to; others refuse it by name
-        # report_to: text or a list of texts
-        listed = isinstance(value, list) and list in kinds and action.nargs != "+"
-        if value is None or value == [] or listed:
-            self._parser.set_defaults(**{key: value})
-            return []
-        if value is False and action.choices and "no" in action.choices:
-            value = "no"  # YAML reads a bare `no` as false
-        items = value if isinstance(value, list) else [value]
-        if isinstance(value, list) and action.nargs != "+":
-            raise RecipeError(f"{key}: must be one value, got {value!r}")
-        if isinstance(value, str) and action.nargs == "+" and action.type is not mapping:
-            items = [part.strip() for part in value.split(",")]  # --reward_funcs accuracy,format
-        texts = [json.dumps(x) if isinstance(x, dict | list) else str(x) for x in items]
-        flag = action.option_strings[0]
-        # With "=", a value may begin with a minus.
-        return [f"{flag}={texts[0]}"] if len(texts) == 1 else [flag, *texts]
 
-    def parse(self, words: list[str], given: Settings, world_size: int | None) -> tuple[Any, ...]:
-        """Return the typed arguments. TRL's own checks run as they are made."""
-        from transformers import TrainingArguments
+def own_parameters(method: str, given: Settings) -> tuple[type, dict[str, list[str]]]:
+    """Return a dataclass of the parameters that a recipe's rewards and environment take.
 
-        # Transformers counts the processes that run; preflight asks for those that will.
-        counted: Any = contextlib.nullcontext()
-        if world_size is not None:
-            counted = mock.patch.object(TrainingArguments, "world_size", world_size)
-        try:
-            with counted:
-                return self._parser.parse_args_into_dataclasses(words, look_for_args_file=False)
-        except (ValueError, TypeError, ImportError) as error:
-            if "divisible" not in str(error):
-                raise RecipeError(str(error)) from error
-            keys = ("per_device_train_batch_size", "gradient_accumulation_steps")
-            sizes = [f"{key} {given.get(key, self.actions[key].default)}" for key in keys]
-            count = world_size or os.environ.get("WORLD_SIZE", 1)
-            raise RecipeError(f"{error} Here: {' x '.join(sizes)} x {count} processes") from error
+    The names come apart too, by the field of :class:`Recipe` that gets them.
+    """
+    names, environment = given.get("reward_funcs") or [], given.get("environment")
+    names = names if isinstance(names, list) else str(names).split(",")
+    models, owners = given.get("reward_models") or {}, {}
+    if method in REWARDED:
+        with located("reward_funcs"):
+            rewards = (str(name).strip() for name in names if str(name) not in models)
+            owners["reward_params"] = reward_parameters(rewards)
+        if environment:
+            from r1_recipes.extras.agents.registry import environment_parameters
+
+            owners["environment_params"] = environment_parameters(environment)
+    found = {name: field for fields in owners.values() for name, field in fields.items()}
+    options = [
+        (name, _type_of(f) | None, dataclasses.field(default=None)) for name, f in found.items()
+    ]
+    kinds = dataclasses.make_dataclass("Parameters", options)
+    return kinds, {place: [*fields] for place, fields in owners.items()}
+
+
+def _type_of(f: dataclasses.Field) -> Any:
+    # With `from __future__ import annotations` the type is text. Rewards take scalars, and lists of
+    # scalars.
+    annotation = str(f.type)
+    scalar = re.search(r"\b(bool|int|float)\b", annotation)
+    item: Any = {"bool": bool, "int": int, "float": float}[scalar[1]] if scalar else str
+    return list[item] if re.search(r"\b([Ll]ist|tuple|Sequence)\[", annotation) else item
+
+
+def make_parser(types: Sequence[type]) -> Any:
+    """Return TRL's parser of all keys, with one line for each error.
+
+    Its ``actions`` are argparse's options by key, and its ``kinds`` the types of each.
+    """
+    from trl import TrlParser  # heavy
+
+    class OneLine(TrlParser):
+        def error(self, message: str) -> NoReturn:
+            # "argument --max_steps/--max-steps: invalid int value: 'many'"
+            raise RecipeError(re.sub(r"argument --(\w+)(/\S+)?: ", r"\1: ", message))
+
+    try:
+        parser: Any = OneLine(types, add_help=False, allow_abbrev=False)
+    except argparse.ArgumentError as error:
+        fix = "rename the parameter"
+        raise RecipeError(
+            f"reward_funcs: a parameter is a key of the trainer too: {error}. Fix: {fix}"
+        ) from error
+    parser._negative_number_matcher = re.compile(r"-\.?\d")  # -1e-3 is no option
+    parser.actions, parser.kinds = {}, {}
+    for key, hint in ((k, h) for part in types for k, h in typing.get_type_hints(part).items()):
+        if action := parser._option_string_actions.get(f"--{key}"):
+            kinds = {typing.get_origin(kind) or kind for kind in (hint, *typing.get_args(hint))}
+            parser.actions[key], parser.kinds[key] = action, kinds
+            if dict in kinds or action.type is dict:
+                action.type = mapping_or_text if str in kinds else mapping
+            elif key in _TEXT_OR_BOOL:
+                action.type = lambda text: {"true": True, "false": False}.get(text.lower(), text)
+    if "num_completions_to_print" in parser.actions:
+        parser.set_defaults(num_completions_to_print=0)  # TRL prints all of every step
+    return parser
 
 
 def mapping(text: str) -> Any:
@@ -194,133 +235,77 @@ def mapping_or_text(text: str) -> Any:
     return mapping(text) if text.lstrip().startswith("{") else text
 
 
-def _is_on(value: Any) -> bool:
-    return str(value).lower() in ("true", "1", "yes")
+def _check_keys(given: Settings, method: str, parser: Any, warnings: list[str]) -> None:
+    """Refuse a key that the method does not have, with what was probably meant.
 
-
-def split_command_line(argv: Sequence[str], method: str) -> tuple[Path, Settings]:
-    """Return the recipe's path and the typed values by key. A bare switch is true."""
-    typed: dict[str, list[str]] = {}
-    paths: list[str] = []
-    values = paths
-    for word in argv:
-        if word.startswith("--"):
-            key, equals, value = word[2:].partition("=")
-            values = typed[key.replace("-", "_")] = [value] if equals else []
-            if equals:
-                values = paths
-        # After a bare switch, a file's name is the recipe: `--smoke recipes/x.yaml`.
-        elif not values and not paths and word.endswith((".yaml", ".yml")):
-            paths.append(word)
-            values = paths
-        else:
-            values.append(word)
-    paths = typed.pop("config", []) + paths
-    if not paths:
-        raise RecipeError(
-            f"no recipe given. Usage: r1-recipes {method} RECIPE [--key value …]. To list recipes: "
-            f"r1-recipes recipes"
-        )
-    if len(paths) > 1:
-        raise RecipeError(
-            f"unexpected argument {paths[1]!r}. A run takes one recipe; write overrides as --key "
-            "value"
-        )
-    return find_yaml(Path(paths[0])), {k: _typed_value(words) for k, words in typed.items()}
-
-
-def _typed_value(words: Any) -> Any:
-    """Return a typed value: none is null, [a, b] and {a: b} are read, and no word is true."""
-    if isinstance(words, list) and len(words) != 1:
-        return [word.rstrip(",") for word in words] or True  # accuracy, format
-    word = words[0] if isinstance(words, list) else words
-    if not isinstance(word, str):
-        return word
-    if word.lower() in ("none", "null"):
-        return None
-    with contextlib.suppress(yaml.YAMLError):  # torn text is for the parser to refuse, by key
-        return yaml.safe_load(word) if word.startswith(("[", "{")) else word
-    return word
-
-
-def _complete(key: str, value: Any, folder: Path) -> Any:
-    """Return a value with its ``${NAME}`` from the environment, and with its local files found."""
-    if isinstance(value, dict):
-        return {name: _complete(name, part, folder) for name, part in value.items()}
-    if isinstance(value, list):
-        return [_complete(key, part, folder) for part in value]
-    if not isinstance(value, str) or (key == "chat_template" and "{%" in value):
-        return value
-    for name in _VARIABLE.findall(value):
-        if name not in os.environ:
-            raise RecipeError(
-                f"{key}: ${{{name}}} is not set in the environment. Fix: export {name}=…"
-            )
-    value = _VARIABLE.sub(lambda match: os.environ[match[1]], value)
-    # A place is in the working directory or beside the recipe.
-    is_place = key in ("dataset_name", "chat_template", "id") and value and "{" not in value
-    return find_local(value, folder) if is_place else value
-
-
-def _rewards(method: str, given: Settings) -> list[str]:
-    """Return the names of rewards, each known by now or of one's own."""
-    names = given.get("reward_funcs") or []
-    if method not in REWARDED:
-        return []
-    names = names if isinstance(names, list) else str(names).split(",")
-    names = [str(name).strip() for name in names]
-    with located("reward_funcs"):  # a misspelt name is refused before torch is imported
-        reward_parameters(
-            name
-            for name in names
-            if ":" not in name and name not in (given.get("reward_models") or {})
-        )
-    return names
-
-
-def own_parameters(method: str, given: Settings, rewards: Sequence[str]) -> type:
-    """Return a dataclass of the parameters of rewards and of the recipe's environment.
-
-    Those of rewards that the recipe does not list are keys, too, and are ignored with a warning.
+    A parameter of a reward that the recipe does not list is taken out with a warning.
     """
-    own = [name for name in rewards if ":" in name]
-    with located("reward_funcs"):
-        fields = reward_parameters([*REWARDS, *own])
-    if method in REWARDED:
-        fields |= environment_fields(given.get("environment"))
-    taken = {f.name for part in argument_types(method, given) for f in dataclasses.fields(part)}
-    for name in taken & reward_parameters(own).keys():
-        raise RecipeError(
-            f"reward_funcs: parameter {name!r} of a reward is a key of the trainer too. "
-            "Fix: rename the parameter"
-        )
-    parameters = [
-        (name, _type_of(f) | None, dataclasses.field(default=None))
-        for name, f in fields.items()
-        if name not in taken
-    ]
-    return dataclasses.make_dataclass("Parameters", parameters)
-
-
-def _type_of(f: dataclasses.Field) -> Any:
-    # With `from __future__ import annotations` the type is text. Rewards take scalars, and lists of
-    # scalars.
-    annotation = str(f.type)
-    scalar = re.search(r"\b(bool|int|float|str)\b", annotation)
-    item: Any = {"bool": bool, "int": int, "float": float}.get(scalar[1] if scalar else "", str)
-    return list[item] if re.search(r"\b([Ll]ist|tuple|Sequence)\[", annotation) else item
-
-
-def _unknown_key(key: str, method: str, parser: Parser) -> RecipeError:
-    """Return the error for a key that the method does not have, with what was probably meant."""
     from r1_recipes.extras.foreign import SHORT  # lr, batch_size, epochs, …
 
-    close = [SHORT[key]] if key in SHORT else nearest(key, parser.actions)
-    hint = f" Did you mean {' or '.join(close)}?" if close else ""
-    return RecipeError(
-        f"unknown key {key!r} for {method}.{hint} Valid keys: TRL's config, ModelConfig and "
-        "docs/keys.md. For keys of other projects, see docs/migration.md."
-    )
+    for key in [key for key in given if key not in parser.actions]:
+        if key in reward_parameters(REWARDS):
+            del given[key]
+            rewards = given.get("reward_funcs")
+            warnings.append(f"{key} is ignored: none of reward_funcs {rewards} has this parameter")
+            continue
+        close = [SHORT[key]] if key in SHORT else nearest(key, parser.actions)
+        hint = f" Did you mean {' or '.join(close)}?" if close else ""
+        raise RecipeError(
+            f"unknown key {key!r} for {method}.{hint} Valid keys: TRL's config, ModelConfig and "
+            "docs/keys.md. For keys of other projects, see docs/migration.md."
+        )
+
+
+def words_of(parser: Any, key: str, value: Any) -> list[str]:
+    """Return the words that give a key its value on a command line."""
+    action, kinds = parser.actions[key], parser.kinds[key]
+    nullable = type(None) in kinds or action.default is None
+    if value is None and (not nullable or action.default == "none"):
+        value = "none"  # a choice of scale_rewards and report_to; others refuse it by name
+    # report_to: text or a list of texts
+    listed = isinstance(value, list) and list in kinds and action.nargs != "+"
+    if value is None or value == [] or listed:
+        parser.set_defaults(**{key: value})
+        return []
+    if value is False and action.choices and "no" in action.choices:
+        value = "no"  # YAML reads a bare `no` as false
+    if isinstance(value, str) and action.nargs == "+" and action.type is not mapping:
+        value = [part.strip() for part in value.split(",")]  # --reward_funcs accuracy,format
+    items = value if isinstance(value, list) else [value]
+    if isinstance(value, list) and action.nargs != "+":
+        raise RecipeError(f"{key}: must be one value, got {value!r}")
+    texts = [json.dumps(x) if isinstance(x, dict | list) else str(x) for x in items]
+    flag = action.option_strings[0]
+    # With "=", a value may begin with a minus.
+    return [f"{flag}={texts[0]}"] if len(texts) == 1 else [flag, *texts]
+
+
+def parse(parser: Any, words: list[str], given: Settings, world_size: int | None) -> Any:
+    """Return the typed arguments. TRL's own checks run as they are made."""
+    from transformers import TrainingArguments
+
+    # Transformers counts the processes that run; preflight asks for those that will.
+    counted: Any = contextlib.nullcontext()
+    if world_size is not None:
+        counted = mock.patch.object(TrainingArguments, "world_size", world_size)
+    # The launcher sets this variable to the precision of its config file, and it wins over
+    # ``bf16: false``.
+    if "ACCELERATE_MIXED_PRECISION" in os.environ and {"bf16", "fp16"} & given.keys():
+        on = [key for key in ("bf16", "fp16") if _is_on(given.get(key))]
+        os.environ["ACCELERATE_MIXED_PRECISION"] = on[-1] if on else "no"
+    try:
+        with counted:
+            return parser.parse_args_into_dataclasses(words, look_for_args_file=False)
+    except (ValueError, TypeError, ImportError) as error:
+        keys = ("per_device_train_batch_size", "gradient_accumulation_steps")
+        sizes = [f"{key} {given.get(key, parser.get_default(key))}" for key in keys]
+        count = world_size or os.environ.get("WORLD_SIZE", 1)
+        here = f" Here: {' x '.join(sizes)} x {count} processes" * ("divisible" in str(error))
+        raise RecipeError(f"{error}{here}") from error
+
+
+def _is_on(value: Any) -> bool:
+    return str(value).lower() in ("true", "1", "yes")
 
 
 def follow_machine(method: str, given: Settings, typed: Settings, warnings: list[str]) -> Settings:
@@ -331,77 +316,41 @@ def follow_machine(method: str, given: Settings, typed: Settings, warnings: list
     import torch
 
     use_cpu = _is_on(given.get("use_cpu"))
-    trains = method in ("grpo", "sft", "distill", "reward")
     if not use_cpu and torch.accelerator.is_available():
         return {}
     if not use_cpu and given.get("backend") != "openai" and (problem := gpu.unusable_gpu()):
         raise RecipeError(f"use_cpu: {problem}")
-    if not trains:
+    if method in ("generate", "evaluate"):
         return {}
-    # TRL's defaults
-    current = {"use_cpu": False, "bf16": not given.get("fp16"), "vllm_mode": "colocate"}
-    current |= {key: value for key, value in given.items() if value is not None}
-    needed: Settings = {"use_vllm": False} if current["vllm_mode"] == "colocate" else {}
+    needed = {} if (given.get("vllm_mode") or "colocate") != "colocate" else {"use_vllm": False}
     if not use_cpu:  # with use_cpu: true, the recipe chooses the precision for a CPU
         needed |= {"use_cpu": True, "bf16": False, "fp16": False, "tf32": False}
-    changes = {
-        key: value
+    # TRL's defaults. A word that is neither true nor false is for the parser to refuse.
+    current = {"use_cpu": False, "bf16": not given.get("fp16"), **given}
+    before = {
+        key: current[key]
         for key, value in needed.items()
-        # A word that is neither true nor false is for the parser to refuse.
         if key not in typed and str(current.get(key)).lower() == str(not value).lower()
     }
-    if not changes:
-        return {}
-    before = {key: current[key] for key in changes}
-    why = "use_cpu is true" if use_cpu else "no accelerator is visible"
-    warnings.append(
-        f"{why}, so the run uses {_one_line(changes)} instead of {_one_line(before)}. Expect it to "
-        "be hundreds of times slower than on a GPU. --smoke checks a recipe in seconds"
-    )
-    given |= changes
-    if "fp16" in changes:
+    given |= {key: needed[key] for key in before}
+    if "fp16" in before:
         given.setdefault("bf16", False)  # if fp16 is off, TRL turns bf16 on
+    if before:
+        why = "use_cpu is true" if use_cpu else "no accelerator is visible"
+        now, asked = (
+            ", ".join(f"{key}: {str(values[key]).lower()}" for key in before)
+            for values in (given, before)
+        )
+        warnings.append(
+            f"{why}, so the run uses {now} instead of {asked}. Expect it to be hundreds of times "
+            "slower than on a GPU. --smoke checks a recipe in seconds"
+        )
     return before
 
 
-def _one_line(values: Settings) -> str:
-    return ", ".join(f"{key}: {str(value).lower()}" for key, value in values.items())
-
-
-def _follow_precision(given: Settings) -> None:
-    """Let the recipe decide over the precision of Accelerate's config file.
-
-    The launcher sets this variable to the file's precision, and it wins over ``bf16: false``.
-    """
-    if "ACCELERATE_MIXED_PRECISION" in os.environ and {"bf16", "fp16"} & given.keys():
-        on = [key for key in ("bf16", "fp16") if _is_on(given.get(key))]
-        os.environ["ACCELERATE_MIXED_PRECISION"] = on[-1] if on else "no"
-
-
-def _place_parameters(recipe: Recipe, parameters: Settings, rewards: Sequence[str]) -> None:
-    """Sort the parameters by who takes them. Warn of those that nothing takes."""
-    script = recipe.script
-    models = getattr(script, "reward_models", None) or {}
-    of_rewards = reward_parameters(name for name in rewards if name not in models)
-    of_environment = environment_fields(script.environment)
-    for key, value in parameters.items():
-        if value is None:
-            continue
-        if key in of_rewards:
-            recipe.reward_params[key] = value
-        if key in of_environment:
-            recipe.environment_params[key] = value
-        elif key not in of_rewards:
-            recipe.warnings.append(
-                f"{key} is ignored, because none of reward_funcs {rewards} has this parameter"
-            )
-    if models:
-        recipe.reward_params["reward_models"] = models
-
-
-def _bound_engine(recipe: Recipe, given: Settings, before: Settings) -> None:
+def _bound_engine(recipe: Recipe, before: Settings) -> None:
     """Set ``vllm_max_model_length``: vLLM would make a KV cache for the model's whole context."""
-    uses_vllm = _is_on(given.get("use_vllm")) or before.get("use_vllm")
+    uses_vllm = getattr(recipe.training, "use_vllm", False) or before.get("use_vllm")
     if not uses_vllm or recipe.training.vllm_max_model_length:
         return
     length = longest_sequence(recipe)

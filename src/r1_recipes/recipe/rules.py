@@ -1,6 +1,5 @@
 """What a recipe must have. TRL, vLLM and the loading itself check the rest, and name the key."""
 
-import dataclasses
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError, require, unknown_name
@@ -23,44 +22,31 @@ _CHOICES = {
 def check(recipe: Recipe) -> None:
     """Raise RecipeError for the first rule that a recipe breaks. Nothing is loaded."""
     script, model, method = recipe.script, recipe.model, recipe.method
-    if bool(script.dataset_name) == bool(script.dataset_mixture):
-        raise RecipeError(
-            f"dataset_name: must be set, or dataset_mixture, and not both, got "
-            f"{script.dataset_name!r}. Fix: a hub dataset, a local path, 'sums' or 'countdown:3-4'"
-        )
-    if method != "evaluate" and not model.model_name_or_path:
-        raise RecipeError("model_name_or_path: missing. Fix: a hub id or a local checkpoint folder")
-    if method not in ("generate", "evaluate") and model.use_peft and script.unfrozen_parameters:
+    name, fix = script.dataset_name, "a hub dataset, a local path, 'sums' or 'countdown:3-4'"
+    one = bool(name) != bool(script.dataset_mixture)
+    require(one, "dataset_name", "set, or dataset_mixture, and not both", name, fix)
+    if method != "evaluate":
+        name = model.model_name_or_path
+        require(name, "model_name_or_path", "set", name, "a hub id or a local checkpoint folder")
+    if model.use_peft and script.unfrozen_parameters and method not in ("generate", "evaluate"):
         raise RecipeError(
             "unfrozen_parameters: cannot be combined with use_peft: true, because no checkpoint "
             "would keep the weights that are not adapters. Fix: lora_target_modules"
         )
-    if namespace_value(recipe, "use_vllm") and model.use_peft:
-        _check_adapters_for_vllm(model)
-    rules = {
-        "grpo": _check_grpo,
-        "distill": _check_distill,
-        "generate": _check_generate,
-        "evaluate": _check_benchmark,
-    }
-    if method in rules:
-        rules[method](recipe)
+    for key in ("load_in_4bit", "load_in_8bit", "lora_target_parameters"):
+        sent = getattr(model, key) and model.use_peft and namespace_value(recipe, "use_vllm")
+        what = "off with use_vllm: true, as TRL cannot merge such adapters and send them"
+        require(not sent, key, what, getattr(model, key), "use_vllm: false")
+    if method == "grpo":
+        _check_grpo(recipe)
+    elif method == "distill" and script.distill_with != "server":
+        teacher, fix = recipe.training.teacher_model_name_or_path, "the model to learn from"
+        require(teacher, "teacher_model_name_or_path", "set", teacher, fix)
+    elif method == "evaluate":
+        samples, fix = script.num_samples, "sampled completions per row, 0 or more"
+        require(samples is not None, "num_samples", "set", samples, fix)
     if method in ("grpo", "generate", "evaluate"):
         _check_rewards(recipe)
-
-
-def _check_adapters_for_vllm(model: Any) -> None:
-    for key in ("load_in_4bit", "load_in_8bit", "lora_target_parameters"):
-        if value := getattr(model, key):
-            raise RecipeError(
-                f"{key}: TRL cannot merge these adapters and send them to vLLM, got {value} "
-                "with use_vllm: true. Fix: remove it, or set use_vllm: false"
-            )
-
-
-def _check_benchmark(recipe: Recipe) -> None:
-    if recipe.script.num_samples is None:
-        raise RecipeError("num_samples: missing. Fix: sampled completions per row, 0 or more")
 
 
 def _check_grpo(recipe: Recipe) -> None:
@@ -71,53 +57,29 @@ def _check_grpo(recipe: Recipe) -> None:
             raise RecipeError(f"{key}: {unknown_name('value', value, names.split())}")
     if not script.reward_funcs:
         _check_environment_scores(script.environment)
-    metric = training.metric_for_best_model
     by_best = training.load_best_model_at_end or training.save_strategy == "best"
-    if by_best and (metric or "loss").removeprefix("eval_") == "loss":
+    if by_best and training.metric_for_best_model in (None, "loss", "eval_loss"):
         # GRPO's loss is near 0 for any policy.
         training.metric_for_best_model, training.greater_is_better = "eval_reward", True
-    settings = script.dynamic_sampling
-    if settings is None:
-        return
-    keys = ("max_rounds", "reward")
-    for key in settings:
-        if key not in keys:
-            raise RecipeError("dynamic_sampling: " + unknown_name("key", key, keys))
-    rounds, reward = settings.get("max_rounds"), settings.get("reward")
-    usable = type(rounds) is int and rounds >= 2
-    require(usable, "dynamic_sampling: max_rounds", "a whole number of at least 2", rounds)
-    usable = reward is None or reward in script.reward_funcs
-    require(usable, "dynamic_sampling: reward", f"one of {script.reward_funcs}", reward)
+    rounds = script.dynamic_sampling
+    if rounds is not None:
+        usable = rounds.keys() <= {"max_rounds", "reward"} and rounds.get("max_rounds", 0) >= 2
+        usable &= rounds.get("reward") in (None, *script.reward_funcs)
+        allowed = f"{{max_rounds: 2 or more, and maybe reward: one of {script.reward_funcs}}}"
+        require(usable, "dynamic_sampling", allowed, rounds)
 
 
 def _check_environment_scores(environment: Any) -> None:
     """Refuse GRPO without a reward. An environment's own reward counts."""
-    methods = ""
+    fix = f"name at least one of {', '.join(sorted(REWARDS))}"
     if environment:
         from r1_recipes.extras.agents.registry import without_reward
 
         silent = without_reward(environment)
         if not silent:
             return
-        methods = f"give environment {silent[0].__name__} a method get_reward(self), or "
-    raise RecipeError(
-        f"reward_funcs: missing. Fix: {methods}name at least one of {', '.join(sorted(REWARDS))}"
-    )
-
-
-def _check_distill(recipe: Recipe) -> None:
-    if recipe.script.distill_with != "server" and not recipe.training.teacher_model_name_or_path:
-        raise RecipeError(
-            "teacher_model_name_or_path: missing. Fix: the model whose distribution the student "
-            "learns"
-        )
-
-
-def _check_generate(recipe: Recipe) -> None:
-    if recipe.script.keep:
-        from r1_recipes.extras.selection import check_keep
-
-        check_keep(recipe)
+        fix = f"give environment {silent[0].__name__} a method get_reward(self), or {fix}"
+    raise RecipeError(f"reward_funcs: missing. Fix: {fix}")
 
 
 def _check_rewards(recipe: Recipe) -> None:
@@ -135,6 +97,10 @@ def _check_rewards(recipe: Recipe) -> None:
         check_task_rewards(script.task_rewards, names)
     elif getattr(script, "task_column", None) is not None:
         raise RecipeError("task_column has no effect without task_rewards. Fix: remove it")
+    if getattr(script, "keep", None):
+        from r1_recipes.extras.selection import check_keep
+
+        check_keep(recipe)
     fmt = get_response_format(script.response_format)
     get_reward_funcs(names, fmt, **recipe.reward_params)
     _warn_of_prompts(recipe, fmt)
@@ -144,15 +110,13 @@ def _warn_of_prompts(recipe: Recipe, fmt: ResponseFormat) -> None:
     """Warn of a prompt that does not ask for what the rewards read as the answer."""
     script = recipe.script
     mark = fmt.answer_tags[0].strip() if fmt.answer_tags else "boxed" if fmt.boxed else ""
-    parts = (script.dataset_mixture or {}).get("datasets") or [{}]
-    prompts = [part.get("system_prompt") for part in parts if isinstance(part, dict)]
+    prompt = script.system_prompt
     around = f"{script.prompt_template} {script.prefill} {script.mapper_config} {script.few_shot}"
-    for prompt in dict.fromkeys([script.system_prompt, *prompts]):
-        if prompt and mark not in prompt + around:
-            recipe.warnings.append(
-                f"system_prompt does not name {mark}, which response_format {fmt.name} reads as "
-                "the answer"
-            )
+    if prompt and mark not in prompt + around:
+        recipe.warnings.append(
+            f"system_prompt does not name {mark}, which response_format {fmt.name} reads as the "
+            "answer"
+        )
 
 
 def longest_sequence(recipe: Recipe) -> int | None:
@@ -163,10 +127,8 @@ def longest_sequence(recipe: Recipe) -> int | None:
     ``reset`` adds at most ``tool_output_chars``. With ``vllm_mode: server``, the last message can
     add a full completion, because TRL cuts it only after it has been generated.
     """
-    script = recipe.script
-    prompt = script.max_prompt_tokens
-    evaluated = namespace_value(recipe, "eval_max_completion_length") or 0
-    completion = max(namespace_value(recipe, "max_completion_length") or 0, evaluated)
+    script, prompt = recipe.script, recipe.script.max_prompt_tokens
+    completion = namespace_value(recipe, "max_completion_length")
     # With distill_with: gold, max_length limits the engine.
     if prompt is None or not completion or namespace_value(recipe, "distill_with") == "gold":
         return None
@@ -175,12 +137,3 @@ def longest_sequence(recipe: Recipe) -> int | None:
     if recipe.training.vllm_mode == "server" and (script.tools or script.environment):
         completion *= 2
     return int(prompt + completion)
-
-
-def environment_fields(environment: Any) -> dict[str, dataclasses.Field]:
-    """Return the parameters of an environment's class, which are recipe keys."""
-    if not environment or not isinstance(environment, str | dict):
-        return {}
-    from r1_recipes.extras.agents.registry import environment_parameters
-
-    return environment_parameters(environment)

@@ -146,15 +146,6 @@ class GRPORecipeArguments(RewardedRecipeArguments):
     The parameters of the rewards are keys too; they are defined with the rewards.
     """
 
-    eval_temperature: float | None = _key(
-        "Temperature for the trainer's evaluation; 0 is greedy. Default: as in training."
-    )
-    eval_max_completion_length: int | None = _key(
-        "Most tokens of a completion in the trainer's evaluation. Default: as in training."
-    )
-    max_logged_completions: int = _key(
-        "The first N completions of each generation go into the table of log_completions.", 256
-    )
     trim_padding: bool = _key(
         "Skip padding: sort the rows of one optimizer step by length, and cut each micro-batch "
         "to its longest row. Same loss and gradient.",

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from r1_recipes.common import processes
 from r1_recipes.common.errors import RecipeError, first_line
-from r1_recipes.common.files import digest, in_threads, write_whole
+from r1_recipes.common.files import write_whole
 from r1_recipes.recipe import Recipe
 from r1_recipes.recipe.types import Settings, namespace_value
 from r1_recipes.runs import resume, run_dir, sources
+from r1_recipes.runs.digests import digest, in_threads
 
 logger = logging.getLogger(__name__)
 

@@ -20,12 +20,13 @@ import yaml
 
 from r1_recipes.common import processes
 from r1_recipes.common.errors import RecipeError, first_line
-from r1_recipes.common.files import digest, write_whole
+from r1_recipes.common.files import write_whole
 from r1_recipes.common.yaml_text import read_yaml
 from r1_recipes.recipe import Recipe
 from r1_recipes.recipe.types import Settings
 from r1_recipes.rewards import REWARDS, reward_parameters
 from r1_recipes.runs import resume, sources
+from r1_recipes.runs.digests import digest
 
 RUN_FILE = "run.json"
 RECIPE_FILE = "recipe.yaml"

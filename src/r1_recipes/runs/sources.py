@@ -11,6 +11,7 @@ from typing import Any
 from r1_recipes.common import files
 from r1_recipes.common.errors import RecipeError, first_line, is_foreign
 from r1_recipes.recipe.types import Settings
+from r1_recipes.runs import digests as hashing
 
 Checksums = dict[str, str]  # by the place of the content
 
@@ -63,10 +64,10 @@ def digests(settings: Settings, *, imported: bool = True) -> Checksums:
             file = _file_of(name)
             if file is None:
                 continue
-            checksums[f"{CODE}{name.rpartition(':')[0] or name}"] = files.digest(file)
+            checksums[f"{CODE}{name.rpartition(':')[0] or name}"] = hashing.digest(file)
             if imported and file.suffix == ".py":
                 for module, path in _imported_beside(file):
-                    checksums[f"{CODE}{module}"] = files.digest(path)
+                    checksums[f"{CODE}{module}"] = hashing.digest(path)
     return checksums
 
 
@@ -108,17 +109,17 @@ def _content(path: Path) -> str:
     Hidden files do not count.
     """
     if path.is_file():
-        return files.sampled_digest(path)
+        return hashing.sampled_digest(path)
     inside = []
     for file in path.rglob("*"):
         hidden = any(part.startswith(".") for part in file.relative_to(path).parts)
         if not hidden and file.is_file():  # what a hidden link leads to may be forbidden
             inside.append(file)
-    return _digest_of_all(files.sampled_digest, path, sorted(inside))
+    return _digest_of_all(hashing.sampled_digest, path, sorted(inside))
 
 
 def _digest_of_all(checksum: Callable[[Path], str], folder: Path, paths: Sequence[Path]) -> str:
-    checksums = files.in_threads(checksum, paths)
+    checksums = hashing.in_threads(checksum, paths)
     entries = [(str(path.relative_to(folder)), value) for path, value in checksums.items()]
     return hashlib.sha256(json.dumps(entries).encode()).hexdigest()[:16]
 
@@ -148,7 +149,7 @@ def weights_stamp(folder: Path) -> str | None:
             found.update(folder.glob(pattern))
         found.discard(folder / "training_args.bin")
         inside = [path for path in sorted(found) if path.is_file()]
-        return _digest_of_all(files.digest, folder, inside) if inside else None
+        return _digest_of_all(hashing.digest, folder, inside) if inside else None
     except OSError as error:
         raise RecipeError(
             f"model_name_or_path: {folder}: its weights cannot be read: {first_line(error)} "

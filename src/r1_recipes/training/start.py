@@ -4,11 +4,9 @@ remedy, and its rows.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import logging
 import math
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,16 +17,15 @@ from r1_recipes.common.console import LOG_FILE, LogFile, replace_handler, say, s
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.files import shipped
 from r1_recipes.common.masking import masked_words
-from r1_recipes.common.yaml_text import read_yaml
 from r1_recipes.data.load import LoadReport, drop_overlap, drop_unanswered, load_dataset
 from r1_recipes.data.sources import split_fix
 from r1_recipes.models.smoke import example_rows, smoke_overrides
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe import Recipe, load_recipe
-from r1_recipes.recipe.types import OWN_TYPES, Settings, namespace_value
+from r1_recipes.recipe.types import OWN_TYPES, namespace_value
 from r1_recipes.rewards import REWARDS
 from r1_recipes.rewards.registry import declared
-from r1_recipes.runs import checkpoints, run_dir, sources
+from r1_recipes.runs import checkpoints, run_dir
 from r1_recipes.runs.run_dir import Run
 from r1_recipes.training.machine import (
     check_encoding,
@@ -92,16 +89,8 @@ def _load_recipe(argv: Sequence[str], method: str) -> Recipe:
     """Load the recipe; a training process that no launcher started gets one GPU before anything
     asks torch for its devices.
     """
-    gpu_note = None
-
-    def check(path: Path, settings: Settings) -> None:
-        nonlocal gpu_note
-        check_files(path, settings)
-        options = settings.get("model_init_kwargs") or {}  # a dict, or its JSON
-        if method != "generate" and "device_map" not in options:
-            gpu_note = gpu.use_first_gpu()
-
-    recipe = load_recipe(argv, method, check, smoke_overrides)
+    gpu_note = gpu.use_first_gpu() if method != "generate" else None
+    recipe = load_recipe(argv, method, smoke=smoke_overrides)
     if gpu_note and not recipe.training.use_cpu:
         recipe.warnings.append(gpu_note)
     return recipe
@@ -159,36 +148,6 @@ def usage(method: str) -> str:
     for field in ours:
         text += f"\n  --{field.name:<28} {field.metadata['help']}"
     return text
-
-
-def check_files(path: Path, settings: Settings) -> None:
-    """Refuse keys that start from another recipe's run which does not exist yet; name the recipe to
-    run first.
-    """
-    keys = (
-        "model_name_or_path",
-        "dataset_name",
-        "dataset_mixture",
-        "teacher_model_name_or_path",
-        "reward_models",
-    )
-    missing = []
-    for key in keys:
-        for name in sources.texts(settings.get(key)):
-            if name and not os.path.exists(os.path.expanduser(name)):
-                missing.append((key, name))
-    if not missing or settings.get("smoke"):
-        return
-    for sibling in sorted(path.parent.glob("*.yaml")):
-        output_dir = None
-        with contextlib.suppress(RecipeError):
-            output_dir = read_yaml(sibling).get("output_dir")
-        for key, name in missing:
-            if output_dir and Path(name).is_relative_to(str(output_dir)):
-                raise RecipeError(
-                    f"{path}: {key}: {name} does not exist yet. Fix: run {sibling} first, "
-                    f"which makes it"
-                )
 
 
 def say_batch(training: Any) -> None:

@@ -49,11 +49,7 @@ class RecipeGRPOTrainer(GuardedRewards, GRPOTrainer):
         with engine_of(GRPOTrainer, arguments["args"].seed):
             super().__init__(**arguments)
         self._eval_temperature: float = self.args.temperature
-        if script.eval_temperature is not None:
-            self._eval_temperature = script.eval_temperature
-        self._eval_length = script.eval_max_completion_length
-        if self._eval_length is None:
-            self._eval_length = self.args.max_completion_length
+        self._eval_length = self.args.max_completion_length
         self._trims = script.trim_padding
         self._token_shares: list[float] = []
         self._window = math.gcd(
@@ -66,7 +62,7 @@ class RecipeGRPOTrainer(GuardedRewards, GRPOTrainer):
         self._no_completions = copy.deepcopy(self._logs)
         self._seconds = {"time/generation": 0.0, "time/rewards": 0.0}
         self._logged_step: int | None = None  # until the first step, of a run that goes on, too
-        self._logged_completions = script.max_logged_completions
+        self._logged_completions = 256
         self._in_no_table = False  # whether the latest completions are in no table yet
         self._uncompared = 0  # micro-batches of the latest completions to compare with the engine
         self._evaluating = False

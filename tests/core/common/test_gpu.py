@@ -32,22 +32,19 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch.accelerator, "is_available", lambda *arguments: False)
-    monkeypatch.setattr(gpu, "_CONTROL", tmp_path / "nvidiactl")
     monkeypatch.setattr(gpu, "_VERSION", tmp_path / "version")
 
-    def use(version: str | None) -> None:
-        (tmp_path / "nvidiactl").touch()
-        if version is not None:
-            (tmp_path / "version").write_text(version, encoding="utf-8")
+    def use(version: str) -> None:
+        (tmp_path / "version").write_text(version, encoding="utf-8")
 
     return use
 
 
 @pytest.mark.parametrize(
-    "text, version", [(OLD, "535.104.05"), (OPEN, "580.65.06"), (None, "of an unknown version")]
+    "text, version", [(OLD, "535.104.05"), (OPEN, "580.65.06"), ("NVRM", "of an unknown version")]
 )
 def test_a_gpu_that_torch_cannot_use_is_refused_with_its_driver(
-    machine, tmp_path: Path, text: str | None, version: str
+    machine, tmp_path: Path, text: str, version: str
 ) -> None:
     machine(text)
     path = tmp_path / "own.yaml"

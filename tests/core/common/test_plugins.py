@@ -39,7 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     one.
     """
     monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setattr(plugins, "_recipe_folder", None)
+    monkeypatch.setattr(plugins, "_recipe_folder", [])
     for name in ("meine-rewards.py", "belohnung.py"):
         (tmp_path / name).write_text(CODE, encoding="utf-8")
     (tmp_path / "elsewhere").mkdir()
@@ -92,7 +92,7 @@ MISTAKES = [
         r".*json.__init__\.py\. Fix: rename",
     ),
     ("../time.py:f", "", r"time\.py cannot be imported by its name 'time'.* Fix: rename"),
-    ("../my.own.py:f", "", r"cannot be imported by its name 'my\.own'\. Fix: rename"),
+    ("../my.own.py:f", "", r"no module 'my\.own' on the path"),
     ("nirgends:f", None, r"no module 'nirgends' on the path or in "),
     (":f", None, r"the import fails"),
 ]

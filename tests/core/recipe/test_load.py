@@ -181,7 +181,6 @@ def test_a_repeated_key_is_refused(write):
         ("mapper_config: [a]", ["mapper_config", "['a']"]),
         ("lr_scheduler_type: cosin", ["lr_scheduler_type", "cosin", "'cosine'"]),
         ("hub: elsewhere", ["hub", "elsewhere", "modelscope"]),
-        ("cosine_max_len: long\nreward_weights: null", ["cosine_max_len", "long"]),
         ("a: b: c", ["not valid YAML", "line 6"]),
     ],
 )

@@ -66,14 +66,14 @@ CASES = [
         "grpo",
         {ROUNDS: {"max_rounds": 1}},
         {ROUNDS: {"max_rounds": 2}},
-        "dynamic_sampling: max_rounds",
+        "dynamic_sampling: must be {max_rounds",
     ),
     ("grpo", {ROUNDS: {"rounds": 3}}, {ROUNDS: {"max_rounds": 3}}, "dynamic_sampling"),
     (
         "grpo",
         {ROUNDS: {"max_rounds": 3, "reward": "cosine"}},
         {ROUNDS: {"max_rounds": 3, "reward": "format"}},
-        "dynamic_sampling: reward",
+        "dynamic_sampling",
     ),
     (
         "grpo",

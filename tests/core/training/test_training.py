@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet
 import pytest
 import yaml
 
@@ -351,61 +350,6 @@ def _seen(completions, prompts, completion_ids, trainer_state, **columns):
 
 
 SEEN: list = []
-
-
-def test_evaluation_can_be_greedy_and_longer_than_training(write_recipe, tmp_path):
-    from r1_recipes import grpo
-
-    SEEN.clear()
-    path = write_recipe(
-        "grpo",
-        reward_funcs=["tests.core.training.test_training:_seen"],
-        max_steps=2,
-        max_completion_length=4,
-        learning_rate=0.0,
-        eval_strategy="steps",
-        eval_steps=1,
-        eval_temperature=0.0,
-        eval_max_completion_length=9,
-        num_generations_eval=1,
-        per_device_eval_batch_size=4,
-        dataset_train_split="train[3:]",
-        dataset_test_split="train[:5]",
-        max_eval_samples=4,
-        save_strategy="no",
-        log_completions=True,
-        num_completions_to_print=0,
-    )
-    # Two rows are in both splits, and one of them is not evaluated: neither is trained on.
-    grpo.main([path])
-    evaluations = [batch for batch in SEEN if max(len(ids) for _, ids in batch) > 4]
-    training = [batch for batch in SEEN if batch not in evaluations]
-    # The rate is 0, so the model stays as it was, and greedy decoding says the same twice.
-    assert len(evaluations) == 2 and evaluations[0] == evaluations[1]
-    assert len(training) == 2 and all(len(ids) <= 4 for batch in training for _, ids in batch)
-    assert {question for question, _ in evaluations[0]}.isdisjoint(
-        question for batch in training for question, _ in batch
-    )
-    entries = [
-        json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
-    ]
-    assert len([entry for entry in entries if "eval_rewards/_seen/mean" in entry]) == 2
-    # Each has tables of its own, of its own rows.
-    asked = []
-    for folder in ("completions", "eval_completions"):
-        tables = sorted((tmp_path / "run" / folder).iterdir())
-        assert [table.name for table in tables] == [
-            "completions_00001.parquet",
-            "completions_00002.parquet",
-        ]
-        asked.append(
-            {
-                str(row["prompt"])
-                for table in tables
-                for row in pyarrow.parquet.read_table(table).to_pylist()
-            }
-        )
-    assert asked[0] and asked[1] and asked[0].isdisjoint(asked[1])
 
 
 def test_going_on_says_what_has_changed_and_refuses_another_batch(

@@ -8,12 +8,12 @@ called ``…_column`` name a column. Your own needs no entry here: ``mapper: my_
     ...     return {"question": row["frage"] + suffix, "solution": row["antwort"]}
 """
 
+import contextlib
 import functools
 import inspect
 import json
 import re
 from collections.abc import Callable, Collection
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -73,46 +73,40 @@ def get_mapper(name: str, columns: Collection[str] = (), /, **config: Any) -> Ma
     if inspect.isclass(function) or not callable(function):
         fix = "def NAME(row, key=default): return {'question': …, 'solution': …}"
         raise RecipeError(f"mapper {name!r}: must be a function, got {function!r:.80}. Fix: {fix}")
-    parameters = inspect.signature(function).parameters
-    for key in config:
-        if key not in [*parameters][1:]:
-            raise RecipeError(unknown_name(f"key of mapper {name!r}", key, [*parameters][1:]))
-    if columns:
-        _check_columns(name, function, columns, config, parameters)
+    parameters = dict([*inspect.signature(function).parameters.items()][1:])
+    for key, column in config.items():
+        if key not in parameters:
+            raise RecipeError(unknown_name(f"key of mapper {name!r}", key, parameters))
+        if columns and key.endswith("_column") and column and column not in columns:
+            raise RecipeError(f"{key}: {unknown_name('column', column, columns)}")
+    renamed = {parameters[key].default for key in config if key.endswith("_column")}
+    missing = [group for group in _lacking(function, columns) if not {*group} & renamed]
+    if columns and missing:
+        needed = ", ".join(" or ".join(map(repr, group)) for group in missing)
+        found = f"the source has the columns {', '.join(columns)}"
+        raise RecipeError(f"mapper {name!r} needs column {needed}; {found}")
     return functools.partial(function, **config)
+
+
+def _lacking(function: Any, columns: Collection[str]) -> list[list[str]]:
+    """Return what a mapper needs and the source does not have: each a choice of columns."""
+    groups = [group.split("|") for group in getattr(function, "columns", ())]
+    return [group for group in groups if not {*group} & {*columns}]
 
 
 def _fitting(columns: Collection[str]) -> str:
     """Return the mapper that needs the most of these columns and misses none."""
-    fitting = {}
-    for name, function in MAPPERS.items():
-        groups = [{*group.split("|")} for group in function.columns]
-        if groups and all(group & {*columns} for group in groups):
-            fitting[name] = len(groups)
+    fitting = {
+        name: len(f.columns)
+        for name, f in MAPPERS.items()
+        if f.columns and not _lacking(f, columns)
+    }
     if not fitting:
         raise RecipeError(
             f"mapper: auto: no mapper fits the columns {', '.join(columns)}. "
             f"Fix: name one of {', '.join(MAPPERS)}, or set prompt_column and solution_column"
         )
     return max(fitting, key=lambda name: fitting[name])
-
-
-def _check_columns(
-    name: str, function: Any, columns: Collection[str], config: dict[str, Any], parameters: Any
-) -> None:
-    """Refuse a column that the recipe names, or that the mapper needs, and that is not there."""
-    named = {key: value for key, value in config.items() if key.endswith("_column") and value}
-    for key, column in named.items():
-        if column not in columns:
-            raise RecipeError(f"{key}: {unknown_name('column', column, columns)}")
-    present = {*columns, *(parameters[key].default for key in named)}
-    groups = [group.split("|") for group in getattr(function, "columns", ())]
-    missing = [" or ".join(map(repr, group)) for group in groups if not {*group} & present]
-    if missing:
-        raise RecipeError(
-            f"mapper {name!r} needs column {', '.join(missing)}; the source has the columns "
-            f"{', '.join(columns)}"
-        )
 
 
 def example_rows(name: str) -> list[dict[str, Any]]:
@@ -134,7 +128,8 @@ def text(row: dict[str, Any], column: str, needed: bool = True) -> str:
     """
     value = row.get(column)
     if isinstance(value, str) and value.startswith('["') and value.endswith('"]'):
-        value = _list_in(value)
+        with contextlib.suppress(ValueError):  # a list in a text, as in Skywork-OR1
+            value = json.loads(value)
     while isinstance(value, list) and len(value) == 1:
         value = value[0]
     if isinstance(value, list) and value:
@@ -149,16 +144,6 @@ def text(row: dict[str, Any], column: str, needed: bool = True) -> str:
         value = int(value)  # 72 in a column with decimals, or with an empty cell
     # Do not test for truth: a reference answer may be the number 0. NaN is not equal to itself.
     cell = "" if value is None or value == [] or value != value else str(value).strip()
-    if isinstance(value, date):  # datasets reads the text 2024-01-05 as midnight of that day
-        cell = cell.removesuffix(" 00:00:00")
     if needed and not cell:
         raise SkipRow(f"column {column!r} is empty")
     return cell
-
-
-def _list_in(cell: str) -> Any:
-    """Return the list that a cell of text holds, as Skywork-OR1 writes its answers."""
-    try:
-        return json.loads(cell)
-    except ValueError:
-        return cell

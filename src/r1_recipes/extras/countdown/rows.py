@@ -7,8 +7,8 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError, require, unknown_name
-from r1_recipes.data.generated import Draws, distinct_rows
 from r1_recipes.extras.countdown.puzzle import draw as draw_puzzle
+from r1_recipes.extras.generated import Draws, distinct_rows
 
 if TYPE_CHECKING:
     from datasets import Dataset

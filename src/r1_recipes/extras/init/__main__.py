@@ -195,10 +195,10 @@ def map_rows(columns: Settings, rows: Any) -> tuple[dict[int, Row], str, list[st
     named = {key: value for key, value in columns.items() if key.endswith("_column")}
     mapper = get_mapper(columns["mapper"], rows.column_names, **named)
     mapped, reasons = {}, Counter[str]()
-    read = ReadRow.read = set(re.findall(r"{(.*?)}", columns.get("prompt_template", "")))
+    read = set(re.findall(r"{(.*?)}", columns.get("prompt_template", "")))
     for index, row in enumerate(rows):
         try:
-            made = mapper(ReadRow(row))
+            made = mapper(ReadRow(row, read))
             if "solution_column" in columns and not made["solution"]:
                 raise SkipRow(f"column {columns['solution_column']!r} is empty")
             mapped[index] = made

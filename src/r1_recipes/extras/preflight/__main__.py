@@ -132,7 +132,7 @@ def read_recipe(report: Report, argv: Sequence[str], processes: int) -> Recipe:
             )
         keys = {word.partition("=")[0].removeprefix("--") for word in argv}.union(settings)
         method = "sft" if keys.isdisjoint(_GRPO_KEYS) else "grpo"
-        recipe = load_recipe(argv, method, start.check_files, smoke_overrides, processes)
+        recipe = load_recipe(argv, method, smoke_overrides, processes)
     count = len(recipe.settings)
     message = f"{recipe.path} is a {method} recipe with {count} keys, all of them known"
     report.add(OK, "recipe.read", message)
