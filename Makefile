@@ -62,7 +62,7 @@ install: $(sort $(addprefix .venv/.extra-,$(subst $(comma), ,$(EXTRAS))) $(wildc
 demo agent r1-mini distill sft bench: export MALLOC_MMAP_MAX_ = 0
 demo agent r1-mini distill sft bench: export MALLOC_TRIM_THRESHOLD_ = 17179869184
 demo agent r1-mini distill: .venv/.extra-demo
-	$(BIN)/python -m r1_recipes.pipeline recipes/pipelines/$(subst -,_,$@).yaml $(ARGS)
+	PATH="$(CURDIR)/$(BIN):$$PATH" bash recipes/pipelines/$(subst -,_,$@).sh $(ARGS)
 
 # Refused before an installation that takes minutes.
 ifneq ($(and $(filter grpo generate vllm-server,$(MAKECMDGOALS)),$(if $(RECIPE),,none)),)

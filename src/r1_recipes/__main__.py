@@ -5,7 +5,7 @@ import sys
 
 import r1_recipes
 from r1_recipes.common import console
-from r1_recipes.common.errors import RecipeError, nearest
+from r1_recipes.common.errors import RecipeError, unknown_name
 
 # Name -> where it is defined, and what it does.
 COMMANDS = {
@@ -15,61 +15,38 @@ COMMANDS = {
     "reward": ("reward:main", "train a reward model on pairs of answers"),
     "generate": ("generate:main", "make a data set from a model's answers"),
     "evaluate": ("evaluate:main", "measure the accuracy of models on held-out rows"),
-    "pipeline": ("pipeline:main", "run several recipes in a row and print one table"),
     "adapters": ("adapters:main", "merge a run's adapters into its model"),
     "vllm_server": ("vllm_server:main", "serve a recipe's model for GRPO"),
-    "demo": (
-        "extras.demo:main",
-        "train a small model on two CPU cores, in ten minutes",
-    ),
-    "init": ("extras.init.__main__:main", "read a data file, and write a recipe for it"),
-    "preflight": (
-        "extras.preflight.__main__:main",
-        "check a recipe before a run: can it learn, and does it fit?",
-    ),
+    "demo": ("extras.demo:main", "train a small model on two CPU cores, in ten minutes"),
+    "init": ("init:main", "read a data file, and write a recipe for it"),
+    "preflight": ("preflight:main", "check a recipe before a run: can it learn, does it fit?"),
     "recipes": ("extras.catalog:main", "list the shipped recipes: all, or those with a word"),
-    "report": ("extras.report:main", "write the report page of a run"),
+    "report": ("report:main", "write the report page of a run"),
     "show": ("extras.catalog:show", "print a shipped recipe, to copy or to read"),
 }
+USAGE = """\
+usage: r1-recipes COMMAND RECIPE [--key value ...]      or: python -m r1_recipes COMMAND
+
+{}
+
+Every command explains itself with --help. docs/keys.md has every key."""
 
 
 def main() -> None:
-    """Run a command, or list the commands.
-
-    Exit with 2 if the command does not exist.
-    """
+    """Run a command, or list the commands. Exit with 2 if the command does not exist."""
     name = sys.argv[1] if sys.argv[1:] else "--help"
-    if name in COMMANDS:
-        del sys.argv[1]
-        module, _, function = COMMANDS[name][0].partition(":")
-        getattr(importlib.import_module(f"r1_recipes.{module}"), function)()
-        return
     with console.reported_errors():
         if name == "--version":
             console.say(f"r1-recipes {r1_recipes.__version__}")
         elif name in ("-h", "--help"):
-            console.say(_usage())
-        else:
-            close = nearest(name.lower(), COMMANDS)
-            if name.endswith((".yaml", ".yml")):
-                close = [f"grpo {name}"]
-            hint = f" Did you mean r1-recipes {close[0]}?" if close else ""
-            raise RecipeError(
-                f"unknown command {name!r}.{hint} Available: {', '.join(COMMANDS)}. For help: "
-                f"r1-recipes --help"
-            )
-
-
-def _usage() -> str:
-    lines = [f"  {command:<15}{meaning}" for command, (_, meaning) in COMMANDS.items()]
-    return "\n".join(
-        [
-            "usage: r1-recipes COMMAND RECIPE [--key value ...]      "
-            "or: python -m r1_recipes COMMAND\n",
-            *lines,
-            "\nEvery command explains itself with --help. docs/keys.md has every key.",
-        ]
-    )
+            lines = [f"  {command:<15}{meaning}" for command, (_, meaning) in COMMANDS.items()]
+            console.say(USAGE.format("\n".join(lines)))
+        elif name not in COMMANDS:
+            raise RecipeError(unknown_name("command", name, COMMANDS))
+    if name in COMMANDS:
+        del sys.argv[1]
+        module, _, function = COMMANDS[name][0].partition(":")
+        getattr(importlib.import_module(f"r1_recipes.{module}"), function)()
 
 
 if __name__ == "__main__":

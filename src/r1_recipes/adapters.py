@@ -4,8 +4,6 @@
 """
 
 import argparse
-import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,57 +27,31 @@ def merge(run: Path) -> Path:
     """
     import torch
     from peft import PeftConfig, PeftModel
-    from transformers import AutoConfig, AutoTokenizer
+    from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
-    base_model = None
     # Without it, Transformers asks on the terminal, and runs the model's code after a "y".
     options = {"trust_remote_code": False}
     try:
-        config = PeftConfig.from_pretrained(run)
-        base_model = config.base_model_name_or_path
-        revision = config.revision or "main"
-        base_config = AutoConfig.from_pretrained(base_model, revision=revision, **options)
-        dtype = base_config.dtype or torch.float32
-        model = auto_class(base_config).from_pretrained(
-            base_model, revision=revision, dtype=torch.float32, **options
+        lora = PeftConfig.from_pretrained(run)
+        base, revision = lora.base_model_name_or_path, lora.revision or "main"
+        config = AutoConfig.from_pretrained(base, revision=revision, **options)
+        model = auto_class(config).from_pretrained(
+            base, revision=revision, dtype=torch.float32, **options
         )
-        adapted = PeftModel.from_pretrained(model, run)
-        if tied := adapted.base_model._get_tied_target_modules(model):
-            raise RecipeError(
-                f"{run}: lora_target_modules: {', '.join(tied)} shares its weights with another "
-                "layer, and merging would change both. Fix: serve the adapters beside their base "
-                "model (vllm serve --enable-lora), or train with lora_target_modules: [all-linear]"
-            )
-        # Load them again for PEFT's report. PEFT loads adapters of another depth without an error,
-        # and would merge only a part of them.
-        loaded = adapted.load_adapter(run, "default")
-        if foreign_keys := [*loaded.unexpected_keys, *loaded.missing_keys]:
-            raise ValueError(
-                f"{len(foreign_keys)} weights are missing in the model or in the adapters, "
-                f"for example {foreign_keys[0]}"
-            )
-        merged = adapted.merge_and_unload(safe_merge=True).to(dtype)
-    except RecipeError:
-        raise
+        merged = PeftModel.from_pretrained(model, run).merge_and_unload(safe_merge=True)
     # Adapters or model are missing or damaged, or not finite. The library's message says which.
     except Exception as error:
         raise RecipeError(
-            f"{run}: the adapters cannot be merged into the base model {base_model!r}: "
-            f"{first_line(error)} "
-            "Fix: in adapter_config.json, set base_model_name_or_path to the model that they were "
-            "trained on, or give a checkpoint of the run"
+            f"{run}: the adapters cannot be merged: {first_line(error)} Fix: a run with use_peft: "
+            "true, whose adapter_config.json names the model that it was trained on"
         ) from error
+    if (run / "generation_config.json").is_file():  # the token that ends a turn
+        merged.generation_config = GenerationConfig.from_pretrained(run)
     repair_generation_config(merged)
     folder = run / "merged"
-    with tempfile.TemporaryDirectory(dir=run, prefix=".merging-") as scratch:
-        part = Path(scratch) / folder.name
-        merged.save_pretrained(part)
-        AutoTokenizer.from_pretrained(run, **options).save_pretrained(part)
-        copy_processor(base_config, part, str(run), base_model)  # a run with pictures has its own
-        if (run / "generation_config.json").is_file():
-            shutil.copy(run / "generation_config.json", part)
-        shutil.rmtree(folder, ignore_errors=True)
-        part.rename(folder)
+    merged.to(config.dtype or torch.float32).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(run, **options).save_pretrained(folder)
+    copy_processor(config, folder, str(run), base)  # a run with pictures has its own
     return folder
 
 

@@ -9,7 +9,6 @@ from typing import Any
 from r1_recipes import verification
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.metrics.scores import compares_with_gold
-from r1_recipes.models.agent import agent
 from r1_recipes.models.smoke import is_local
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe.types import GRPORecipe, GRPORecipeArguments
@@ -43,6 +42,8 @@ def build_trainer(
     _check_golds(recipe, rewards, arguments["train_dataset"])
     if any(map(compares_with_gold, rewards)):
         verification.start()  # workers start while the model loads
+    from r1_recipes.extras.agents.build import agent
+
     tools, environments = agent(recipe, tokenizer)
     if tools or environments:
         arguments |= {

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from r1_recipes.common import console, gpu
+from r1_recipes.common import console
 from r1_recipes.common.errors import RecipeError, install_hint
 from r1_recipes.common.yaml_text import read_yaml
 from r1_recipes.models.weights import model_path
@@ -37,81 +37,40 @@ def main(argv: Sequence[str] | None = None) -> None:
             console.say(f"VLLM_SERVER_DEV_MODE=1 {shlex.join(command)}")
             return
         if find_spec("vllm") is None:
-            raise RecipeError(
-                f"vLLM is not installed. Fix: {install_hint('vllm')}, or use --print to get the "
-                f"command for another machine"
-            )
-        if "bfloat16" in command and gpu.lacks_bf16():
-            raise RecipeError(
-                "bf16: this GPU does not support bf16, which needs compute capability 8.0. Fix: "
-                "--fp16 true --bf16 false, in training too"
-            )
+            raise RecipeError(f"vLLM is not installed. Fix: {install_hint('vllm')}")
     os.execve(
         command[0], command, {"VLLM_NO_USAGE_STATS": "1", **os.environ, "VLLM_SERVER_DEV_MODE": "1"}
     )
 
 
 def server_command(argv: Sequence[str]) -> list[str]:
-    """Return the server's command, from TRL's ``build_command``.
-
-    TRL adds what its trainers need of a server.
-    """
+    """Return the server's command, from TRL's ``build_command``, which adds what trainers need."""
     cut = argv.index("--") if "--" in argv else len(argv)
-    words = argv[:cut]
-    flags = argv[cut + 1 :]
-    if not words or words[0].startswith("-"):
-        raise RecipeError(
-            f"the first argument must be a recipe, got {shlex.join(argv) or 'nothing'}"
-        )
+    words, flags = argv[:cut], argv[cut + 1 :]
     keys = read_yaml(Path(words[0])).keys()
     method = "distill" if keys & {"teacher_model_name_or_path", "distill_with"} else "grpo"
-    # The command must not depend on this machine. With use_cpu, Transformers accepts bf16 and fp16
-    # without a GPU too.
-    # Nor on this process being alone: the launchers say how many will train.
+    # The command must not depend on this machine: with use_cpu, Transformers accepts bf16 and fp16
+    # without a GPU too. Nor on this process being alone: the launchers say how many will train.
     count = int(os.environ.get("R1_RECIPES_PROCESSES", 1))
     recipe = load_recipe([*words, "--use_cpu", "true"], method, world_size=count)
-    model = recipe.model
-    training = recipe.training
-    if model.load_in_4bit or model.load_in_8bit:
-        raise RecipeError(
-            f"{recipe.path}: load_in_4bit and load_in_8bit: TRL cannot send quantized weights to a "
-            "server (https://github.com/huggingface/trl/issues/4973). Fix: remove them, or train "
-            "with --use_vllm false"
-        )
-    if training.vllm_server_base_url:
-        raise RecipeError(
-            f"{recipe.path}: vllm_server_base_url: does not say where the server should listen. "
-            f"Fix: vllm_server_host and vllm_server_port"
-        )
+    model, training = recipe.model, recipe.training
     from trl.scripts.vllm_serve import ScriptArguments, build_command
 
-    if find_spec("vllm") is None:  # of the machine that will serve, TRL does not know the version
-        flags = ["--enable-scale-out", *flags]
-
-    host = training.vllm_server_host
-    # On this machine, its own name may stand for a loopback address, which other machines cannot
-    # reach.
-    if host not in ("localhost", "::1") and not host.startswith("127."):
-        host = "0.0.0.0"
-    # Use the trainer's precision, so that the log probabilities of sampling and training are as
-    # close as possible.
-    dtype = model.dtype or "auto"
-    if training.bf16:
-        dtype = "bfloat16"
-    elif training.fp16:
-        dtype = "float16"
+    # A machine's own name may stand for a loopback address there, which others cannot reach.
+    local = training.vllm_server_host in ("localhost", "127.0.0.1")
+    # The trainer's precision: log-probabilities of sampling and training are as close as possible.
+    dtype = "bfloat16" if training.bf16 else "float16" if training.fp16 else model.dtype or "auto"
     arguments = ScriptArguments(
         model=model_path(model.model_name_or_path, recipe.script.hub, model.model_revision),
         revision=model.model_revision if model.model_revision != "main" else None,
         tensor_parallel_size=training.vllm_tensor_parallel_size,
-        host=host,
+        host=training.vllm_server_host if local else "0.0.0.0",
         port=training.vllm_server_port,
         dtype=dtype,
         max_model_len=training.vllm_max_model_length,
         trust_remote_code=training.trust_remote_code,
         vllm_model_impl=training.vllm_model_impl,
     )
-    # Typed flags come later, so they win.
     return build_command(arguments, ["--seed", str(training.seed), *flags])
 
 

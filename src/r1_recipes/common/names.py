@@ -21,7 +21,7 @@ NAMES: dict[str, dict[str, str]] = {
     "mapper": {
         "countdown": "countdown.mapper:countdown",
         "environment": "agents.mapper:environment_row",
-        "image_question": "images.mapper:image_question",
+        "image_question": "images:image_question",
         "multiple_choice": "choices.mapper:multiple_choice",
         "openthoughts": "datasets:openthoughts",
         "r1_distill_sft": "datasets:r1_distill_sft",

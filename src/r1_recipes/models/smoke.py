@@ -7,6 +7,8 @@ import atexit
 import inspect
 import shutil
 import tempfile
+from dataclasses import fields
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,46 +19,28 @@ from r1_recipes.data.mappers import MAPPERS
 from r1_recipes.data.mappers import example_rows as rows_of
 from r1_recipes.data.sources import load_rows
 from r1_recipes.prompts import CHATML, get_response_format
-from r1_recipes.recipe.types import RecipeArguments, Settings
+from r1_recipes.recipe.types import RecipeArguments, Settings, argument_types
 
-VLM_TEMPLATE = (
-    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
-    "{% if message['content'] is string %}{{ message['content'] }}"
-    "{% else %}{% for part in message['content'] %}{{ '<image>' if part['type'] == 'image' "
-    "else part['text'] }}{% endfor %}{% endif %}"
-    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-_SIZES = {
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-}
-_ALWAYS = {"smoke": True, "use_cpu": True, "dtype": "float32", "hub": "huggingface"}
-_TRAINING = {
+# What a run's smallest step needs; a method takes the keys that it has.
+_SMALL: Settings = {
+    "smoke": True,
+    "use_cpu": True,
+    "use_vllm": False,
+    "backend": "transformers",
+    "dtype": "float32",
+    "bf16": False,
+    "fp16": False,
+    "hub": "huggingface",
     "max_steps": 1,
     "logging_steps": 1,
     "gradient_accumulation_steps": 1,
-    "bf16": False,
-    "fp16": False,
+    "per_device_train_batch_size": 2,
+    "num_generations": 2,
+    "max_completion_length": 8,
     "gradient_checkpointing": False,
     "save_strategy": "no",
     "eval_strategy": "no",
-    "per_device_train_batch_size": 2,
     "report_to": "none",
-}
-_BY_METHOD: dict[str, Settings] = {
-    "sft": _TRAINING,
-    "reward": _TRAINING,
-    "grpo": {**_TRAINING, "use_vllm": False, "max_completion_length": 8, "num_generations": 2},
-    "distill": {
-        **_TRAINING,
-        "use_vllm": False,
-        "max_completion_length": 8,
-        "teacher_model_revision": "main",
-    },
-    "generate": {"backend": "transformers", "max_completion_length": 8, "generation_batch_size": 4},
-    "evaluate": {"backend": "transformers", "max_completion_length": 8},
 }
 # These features cost time, or need a GPU, a server or a hub. A recipe that does not set a key keeps
 # its default.
@@ -79,10 +63,8 @@ _IF_SET = {
     # One batch of rollouts for the single step, even if the recipe generates more at once
     "generation_batch_size": 2,
     "match_judge": "",
+    "teacher_model_revision": "main",
 }
-# Of a local file's first rows, a smoke run uses the shortest.
-_LOCAL_ROWS = 16
-_FIRST_ROWS = 200
 _FOLDERS: set[Path] = set()  # folders of this process's smoke runs, removed at its end
 
 
@@ -95,25 +77,22 @@ def smoke_overrides(path: Path, method: str, config: Settings) -> Settings:
     folder = Path(tempfile.mkdtemp(prefix=f"r1-recipes-smoke-{path.stem}-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     _FOLDERS.add(folder)
-    mapper = MAPPERS.get(str(config.get("mapper")))
-    pictures = "image" in getattr(mapper, "columns", ())
-    build = build_tiny_vlm if pictures else build_tiny_model
-    model = build(folder / "model", config)
-    overrides = {key: value for key, value in _IF_SET.items() if key in config}
-    overrides |= _ALWAYS | _BY_METHOD[method]
-    overrides["model_name_or_path"] = str(model)
+    build = build_tiny_model
+    if "image" in getattr(MAPPERS.get(str(config.get("mapper"))), "columns", ()):
+        from r1_recipes.extras.images import build_tiny_vlm as build
+    model = str(build(folder / "model", config))
+    places = {"model_name_or_path": model, "output_dir": str(folder / "run")}
+    places["teacher_model_name_or_path"] = model
+    keys = {field.name for part in argument_types(method, config) for field in fields(part)}
+    overrides = {key: value for key, value in (_SMALL | places).items() if key in keys}
+    overrides |= {key: value for key, value in _IF_SET.items() if key in config}
     if method == "evaluate":
         overrides["num_samples"] = min(2, int(config["num_samples"]))
-    else:
-        overrides["output_dir"] = str(folder / "run")
-    if method == "generate":
-        overrides["num_generations"] = 2 if float(config.get("temperature", 1)) else 1
-    if method == "distill":
-        overrides["teacher_model_name_or_path"] = str(model)
+    if method == "generate" and not float(config.get("temperature", 1)):
+        overrides["num_generations"] = 1
     entries = config.get("reward_models")
     if entries:  # also replaces judges, which need a server
-        classifier = build_tiny_classifier(folder / "reward_model", model)
-        tiny = {"model": str(classifier), "prompt": None}
+        tiny = {"model": str(build_tiny_classifier(folder / "judge", model)), "prompt": None}
         overrides["reward_models"] = {
             name: entry | tiny if isinstance(entry, dict) else entry
             for name, entry in entries.items()
@@ -153,8 +132,8 @@ def _examples(args: RecipeArguments, method: str, part: Settings) -> Any:
         split = part.get("split") or args.dataset_train_split
         config = part.get("config") or args.dataset_config
         rows = load_rows(source, split, config=config)
-        first = range(min(_FIRST_ROWS, len(rows)))
-        short = sorted(first, key=lambda index: len(str(rows[index])))[:_LOCAL_ROWS]
+        first = range(min(200, len(rows)))
+        short = sorted(first, key=lambda index: len(str(rows[index])))[:16]
         return rows.select(sorted(short) * 2)
     from datasets import Dataset
 
@@ -172,11 +151,7 @@ def _examples(args: RecipeArguments, method: str, part: Settings) -> Any:
         raise RecipeError(f"smoke: mapper {name!r} has no example rows. Fix: {fix}")
     examples = [_renamed(row, args, name, part.get("mapper_config")) for row in examples]
     # The examples lack columns that a reward reads and only the real data has. Add them, empty.
-    empty: Settings = {}
-    for row in examples:
-        empty |= dict.fromkeys(row)
-    for key in args.keep_columns or ():
-        empty.setdefault(key, "")
+    empty = dict.fromkeys(args.keep_columns or (), "") | dict.fromkeys(chain(*examples))
     return Dataset.from_list([empty | row for row in examples] * 2)
 
 
@@ -217,12 +192,9 @@ def build_tiny_model(folder: Path, config: Settings) -> Path:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM, set_seed
 
-    specials = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-    for key in ("eos_token", "pad_token"):
-        token = config.get(key)
-        if token and token not in specials:
-            specials.append(token)
-    tokens = specials + sorted(pre_tokenizers.ByteLevel.alphabet())
+    asked = [token for key in ("eos_token", "pad_token") if (token := config.get(key))]
+    specials = list(dict.fromkeys(["<|endoftext|>", "<|im_start|>", "<|im_end|>", *asked]))
+    tokens = [*specials, *sorted(pre_tokenizers.ByteLevel.alphabet())]
     vocabulary = {token: index for index, token in enumerate(tokens)}
     backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -241,66 +213,22 @@ def build_tiny_model(folder: Path, config: Settings) -> Path:
     set_seed(0)
     qwen = Qwen2Config(
         vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
         num_key_value_heads=2,
         max_position_embeddings=4096,
         tie_word_embeddings=True,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
-        **_SIZES,
     )
     Qwen2ForCausalLM(qwen).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
 
-def build_tiny_vlm(folder: Path, config: Settings) -> Path:
-    """Save a random LLaVA for images of 28 pixels, with its processor.
-
-    Other families, such as Qwen2-VL, also take video and need torchvision for it.
-    """
-    from transformers import (
-        AutoTokenizer,
-        CLIPVisionConfig,
-        LlavaConfig,
-        LlavaForConditionalGeneration,
-        Qwen2Config,
-        set_seed,
-    )
-    from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
-    from transformers.models.llava.processing_llava import LlavaProcessor
-
-    build_tiny_model(folder, config)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    tokenizer.add_special_tokens(
-        {"additional_special_tokens": ["<image>"]}, replace_extra_special_tokens=False
-    )
-    tokenizer.chat_template = VLM_TEMPLATE
-    text = Qwen2Config.from_pretrained(folder)
-    text.vocab_size = len(tokenizer)
-    vision = CLIPVisionConfig(**_SIZES, image_size=28, patch_size=14)
-    image = tokenizer.convert_tokens_to_ids("<image>")
-    set_seed(0)
-    model = LlavaForConditionalGeneration(
-        LlavaConfig(
-            vision_config=vision, text_config=text, image_token_index=image, image_seq_length=4
-        )
-    )
-    model.generation_config.update(
-        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
-    )
-    model.save_pretrained(folder)
-    LlavaProcessor(
-        CLIPImageProcessorPil(size={"shortest_edge": 28}, crop_size={"height": 28, "width": 28}),
-        tokenizer,
-        patch_size=14,
-        vision_feature_select_strategy="default",
-        num_additional_image_tokens=1,
-        chat_template=VLM_TEMPLATE,
-    ).save_pretrained(folder)
-    return folder
-
-
-def build_tiny_classifier(folder: Path, model: Path) -> Path:
+def build_tiny_classifier(folder: Path, model: str) -> Path:
     """Save a random reward model with the configuration and tokenizer of the tiny ``model``."""
     from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 

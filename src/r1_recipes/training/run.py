@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING
 from r1_recipes.common import processes
 from r1_recipes.common.console import reported_errors
 from r1_recipes.common.errors import RecipeError, StoppedTogether
-from r1_recipes.models.engine import fit_engine
 from r1_recipes.models.smoke import is_temporary
 from r1_recipes.models.tokenizer import load_processor, load_tokenizer
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.prompts.served import trained_system_prompt
 from r1_recipes.recipe import Recipe
-from r1_recipes.recipe.types import namespace_value
 from r1_recipes.runs.resume import CLASSES
 from r1_recipes.runs.run_dir import Run, refresh_page
 from r1_recipes.training import weights
@@ -129,8 +127,6 @@ def trainer_arguments(
 
     recipe = run.recipe
     pictures = "image" in rows.train.column_names
-    if namespace_value(recipe, "use_vllm"):
-        fit_engine(recipe, pictures=pictures)
     return {
         **weights.model_arguments(recipe),
         "args": recipe.training,

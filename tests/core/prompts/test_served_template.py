@@ -13,9 +13,8 @@ import trl
 from transformers import AutoTokenizer
 
 from r1_recipes import grpo, sft
-from r1_recipes.common.errors import RecipeError
 from r1_recipes.data.load import build_prompt
-from r1_recipes.models.smoke import VLM_TEMPLATE
+from r1_recipes.extras.images import TINY_TEMPLATE
 from r1_recipes.models.tokenizer import check_target, generation_prompt, load_tokenizer
 from r1_recipes.prompts import CHATML, FORMATS, leaves_open, served
 from r1_recipes.recipe import load_recipe
@@ -49,7 +48,7 @@ GEMMA = (
     "{{ '<start_of_turn>' + message['role'] + '\\n' + message['content'] + '<end_of_turn>\\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<start_of_turn>model\\n' }}{% endif %}\n"
 )
-TEMPLATES = {"chatml": CHATML, "qwen": QWEN, "llama": LLAMA, "gemma": GEMMA, "parts": VLM_TEMPLATE}
+TEMPLATES = {"chatml": CHATML, "qwen": QWEN, "llama": LLAMA, "gemma": GEMMA, "parts": TINY_TEMPLATE}
 # As Qwen3's: a turn to come begins with an empty block if the model is not to think.
 SWITCH = CHATML.replace(
     "assistant\\n' }}{% endif",
@@ -164,7 +163,7 @@ def test_the_next_recipe_decides_about_the_prefill(
     # A benchmark says nothing of it.
     assert opened() == opened(response_format="think_boxed") == ("Well.\n<think>",) * 2
     assert opened(response_format="boxed") == ("", "")
-    assert "was trained with prefill 'Well.\\n<think>', which is no start of" in caplog.text
+    assert "was trained with prefill 'Well.\\n<think>', which boxed lacks" in caplog.text
     assert opened(prefill="") == opened(response_format="boxed", prefill="") == ("", "")
     assert opened(prefill="Well.") == ("Well.", "Well.")
     opens = CHATML.replace("assistant\\n' }}{% endif", "assistant\\n<think>' }}{% endif")
@@ -179,31 +178,6 @@ def test_variables_are_of_training_and_are_not_saved(model: Callable, loaded: Ca
     assert text(tokenizer, USER).endswith(EMPTY)
     assert not text(tokenizer, USER, enable_thinking=True).endswith(EMPTY)
     assert saved(tokenizer, folder, "").chat_template == SWITCH
-
-
-@pytest.mark.parametrize(
-    ("kwargs", "message"),
-    [
-        ({"enable_thinkin": False}, "enable_thinkin: the chat template of .* has no variable"),
-        ({"enable_thinking": None}, "must be true, false, a number or a text, got None"),
-    ],
-)
-@pytest.mark.parametrize("method", ["grpo", "sft"])
-def test_a_switch_without_effect_is_refused(
-    model: Callable, loaded: Callable, method: str, kwargs: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(RecipeError, match=rf"tiny.yaml: chat_template_kwargs: .*{message}"):
-        loaded(method, model_name_or_path=model(SWITCH), chat_template_kwargs=kwargs)
-
-
-def test_a_system_prompt_that_the_template_changes_is_refused(
-    model: Callable, loaded: Callable
-) -> None:
-    strips = CHATML.replace("message['content']", "message['content'].replace('/think', '')")
-    keys = {"model_name_or_path": model(strips), "response_format": "think_boxed"}  # as SmolLM3's
-    with pytest.raises(RecipeError, match=r"system_prompt: the chat template of .* changes this"):
-        loaded(**keys, system_prompt=None)
-    loaded(**keys, system_prompt="")
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,8 @@ import pytest
 from r1_recipes import grpo, sft
 from r1_recipes.common import console
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.completions import load_format
 from r1_recipes.models.tokenizer import generation_prompt, load_tokenizer
-from r1_recipes.prompts import CHATML, get_response_format
+from r1_recipes.prompts import CHATML
 from r1_recipes.recipe import load_recipe
 from r1_recipes.recipe.load import Recipe
 from r1_recipes.rewards import get_reward_funcs
@@ -270,75 +269,6 @@ def test_a_prefill_starts_the_turn_and_is_read_back(
     assert prefill not in tokenizer.apply_chat_template(messages, tokenize=False)
     (reward,) = get_reward_funcs(["format"], fmt)
     assert reward(completions=["2+2=4\n</think>\n<answer>\n4\n</answer>"]) == [1.0]
-
-
-_METHODS = {
-    "grpo": {
-        "per_device_train_batch_size": 2,
-        "num_generations": 2,
-        "reward_funcs": ["format"],
-        "bf16": False,
-        "output_dir": "unused",
-    },
-    "generate": {"output_dir": "unused"},
-    "evaluate": {"num_samples": 0},
-}
-
-
-@pytest.mark.parametrize("method", _METHODS)
-def test_an_answer_must_continue_the_generation_prompt(
-    tiny_model: Path, sums: Path, tmp_path: Path, method: str
-) -> None:
-    model = tmp_path / "merging"
-    shutil.copytree(tiny_model, model)
-    spec = json.loads((model / "tokenizer.json").read_text(encoding="utf-8"))
-    # One token for " <" and for ">\n", as real vocabularies have them, in the place of bytes that
-    # no text here has.
-    spec["pre_tokenizer"]["use_regex"] = False
-    for byte, token in (("ÿ", "Ġ<"), ("þ", ">Ċ")):
-        spec["model"]["vocab"][token] = spec["model"]["vocab"].pop(byte)
-    spec["model"]["merges"] = [["Ġ", "<"], [">", "Ċ"]]
-    (model / "tokenizer.json").write_text(json.dumps(spec), encoding="utf-8")
-
-    def load_with(**changes: Any) -> Any:
-        data = {
-            "model_name_or_path": str(model),
-            "dataset_name": str(sums),
-            "mapper": "gsm8k",
-            "use_cpu": True,
-        }
-        (tmp_path / "recipe.yaml").write_text(
-            json.dumps(data | _METHODS[method] | changes), encoding="utf-8"
-        )
-        return load_format(loaded(str(tmp_path / "recipe.yaml"), method=method), "transformers")
-
-    tokenizer, _ = load_with(response_format="r1_zero")
-    assert generation_prompt(tokenizer) == "Assistant:"
-    turn = [
-        {"role": "user", "content": "?"},
-        {"role": "assistant", "content": "<think> a </think>"},
-    ]
-    assert "\nAssistant: <think> a </think>" in tokenizer.apply_chat_template(turn, tokenize=False)
-    lone = get_response_format("r1_zero").chat_template.replace(
-        "%}Assistant:{% endif", "%}Assistant:{{ ' ' }}{% endif"
-    )
-    with pytest.raises(
-        RecipeError,
-        match="ends a prompt in ' ', but writes other tokens there when an answer follows",
-    ):
-        load_with(response_format="r1_zero", chat_template=lone)
-    with pytest.raises(
-        RecipeError, match=r"chat_template: .*prefill"
-    ):  # there a turn begins with a space
-        load_with(response_format="r1_zero", prefill="So.\n<think>")
-    load_with(response_format="r1_zero", prefill=" So.\n<think>")
-    load_with(prefill="<think>")  # a model may well go on without the layout's line break
-    # DeepSeek's distilled models, whose templates write no reasoning of turns that are there, and
-    # templates for one question alone.
-    drops = OPENS_THINK.replace("message['content']", "message['content'].split('</think>')[-1]")
-    for fmt in ("think_answer", "boxed", "reasoning_answer"):
-        load_with(chat_template=drops, response_format=fmt)
-    load_with(chat_template="{{ messages[-1]['content'] }}")
 
 
 def test_a_chat_template_as_text_and_as_a_file(

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from r1_recipes.common.messages import completion_texts
 from r1_recipes.completions.turns import read_completion, written_prompt
 from r1_recipes.completions.types import Request
-from r1_recipes.models.agent import agent
+from r1_recipes.extras.agents.build import agent
 from r1_recipes.models.tokenizer import generation_prompt, load_tokenizer
 from r1_recipes.prompts import leaves_open
 from r1_recipes.recipe import load_recipe

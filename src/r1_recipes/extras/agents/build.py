@@ -20,10 +20,12 @@ from r1_recipes.extras.agents.registry import (  # noqa: F401 (used by the core)
     schemas,
     without_reward,
 )
-from r1_recipes.models.agent import Agent
 from r1_recipes.models.tokenizer import generation_prompt, train_template
 from r1_recipes.recipe import Recipe
 
+# Tools, and a factory of each environment by its name in the column ``environment``; ``None``
+# stands for all rows.
+Agent = tuple[list[Callable], dict[str | None, Callable]]
 _TEMPLATE = (
     "use a model whose chat template supports tools (Qwen3), or for a small ChatML model "
     "chat_template: recipes/templates/short_tools.jinja"

@@ -1,19 +1,16 @@
-"""The findings of checks, and the report that collects them."""
+"""Print the findings of checks as soon as they are known, and keep them for the last line."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from textwrap import indent
+from typing import Any
 
-from jinja2 import TemplateError
-
+from r1_recipes.common.console import say
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.masking import masked_text
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 OK, WARNING, ERROR = "ok", "warning", "error"
 
@@ -40,41 +37,44 @@ class Finding:
 
 @dataclass
 class Report:
-    """The findings in the order of the checks, and the texts and tables of each section."""
+    """The findings so far.
 
+    With ``brief``, only those are printed that need attention or concern the signal, and the rows:
+    nothing shows a fault of the data sooner.
+    """
+
+    brief: bool = False
     findings: list[Finding] = field(default_factory=list)
-    details: dict[str, list[tuple[str, str | DataFrame]]] = field(default_factory=dict)
     seconds: list[float] = field(default_factory=list)  # The sampling time of each group.
 
     def add(self, level: str, code: str, message: str) -> None:
-        """Add a finding."""
+        """Print a finding."""
         self.findings.append(Finding(level, code, message))
+        if not self.brief or level != OK or code.startswith("signal."):
+            say(f"{level:<8}{code}: {masked_text(message)}")
 
-    def show(self, section: str, title: str, content: str | DataFrame) -> None:
-        """Add a text or table to a section."""
-        self.details.setdefault(section, []).append((title, content))
-
-    def at(self, level: str) -> list[Finding]:
-        """Return the findings of a level."""
-        return [finding for finding in self.findings if finding.level == level]
+    def show(self, section: str, title: str, content: Any) -> None:
+        """Print a text or a table (a DataFrame), without its middle if it is long."""
+        if self.brief and section != "rows":
+            return
+        if not isinstance(content, str):
+            content = content.to_string(float_format="{:.3g}".format, na_rep="")
+        if (left_out := len(content) - 2000) > 0:
+            content = f"{content[:1000]}\n[… {left_out} characters …]\n{content[-1000:]}"
+        say(f"{title}\n{indent(content, '    ')}")
 
     @contextlib.contextmanager
     def refusals(self, code: str, *, essential: bool = False) -> Iterator[None]:
-        """Report an error of the recipe or the chat template, and skip the rest of the block.
+        """Report an error, and skip the rest of the block.
 
         With ``essential``, raise :class:`AbortChecks`, because later checks need the block.
         """
         try:
             yield
-        except (RecipeError, TemplateError) as error:
-            message = str(error)
-            if isinstance(error, TemplateError):
-                message = (
-                    f"chat_template: rejects a conversation: {first_line(error)} Fix, if it does "
-                    f'not support system messages: system_prompt: "" with the instruction in the '
-                    f"question, or another chat_template"
-                )
-            self.add(ERROR, code, masked_text(message))
+        except Exception as error:  # a library's own message, for example of lora_target_modules
+            self.add(
+                ERROR, code, str(error) if isinstance(error, RecipeError) else first_line(error)
+            )
             if essential:
                 raise AbortChecks from error
 

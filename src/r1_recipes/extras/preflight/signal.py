@@ -11,10 +11,10 @@ from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.messages import clip
 from r1_recipes.completions.transformers import complete, load_model, sampling
 from r1_recipes.completions.types import Backend, Completion, Request, SamplingPlan, Sink
+from r1_recipes.extras.agents.build import agent
 from r1_recipes.extras.agents.episodes import EpisodeBackend
 from r1_recipes.extras.preflight.contract import Rewards, Row
 from r1_recipes.extras.preflight.findings import OK, WARNING, Report, evenly_spaced, graded
-from r1_recipes.models.agent import agent
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe.types import GRPORecipe
 

@@ -36,7 +36,7 @@ def test_every_recipe_is_listed_with_what_it_is(run: Run) -> None:
         path.relative_to(REPOSITORY / "recipes").with_suffix("").as_posix() for path in RECIPES
     }
     assert status == 0
-    assert names <= set(lines) and {"accelerate_configs/ddp", "pipelines/demo"} <= set(lines)
+    assert names <= set(lines) and {"accelerate_configs/ddp", "pipelines/demo.sh"} <= set(lines)
     assert all(len(line.split()) > 3 for line in lines.values())  # what it is
 
 

@@ -9,7 +9,7 @@ import pytest
 from r1_recipes import grpo
 from r1_recipes.common.messages import words
 from r1_recipes.data import MAPPERS
-from r1_recipes.models.smoke import build_tiny_vlm
+from r1_recipes.extras.images import build_tiny_vlm
 from tests.conftest import metrics, weights
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("offline")]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from r1_recipes.extras.init import __main__ as init
+from r1_recipes.extras import init
 from r1_recipes.extras.preflight import __main__ as preflight
 
 pytestmark = pytest.mark.usefixtures("offline")
@@ -43,7 +43,6 @@ FILES = {
         lines("nr;question;answer", "@;Wie viel ist @ + 0,5?;@,5"),
         MATHS | columns("question", "answer", number_locale="de"),
     ),
-    "apart.csv": (lines("question;answer", "@ mal?;@ 234,50\u00a0€"), {"number_locale": "de"}),
     "letters.csv": (
         lines("question,A,B,C,right answer", "Was ist @?,@,0@,1@,A"),
         columns(
@@ -57,33 +56,17 @@ FILES = {
         objects(question="@+1?", answer="One more.\n#### 7"),
         columns("question", "answer", number_locale=None),
     ),
-    "german_gsm8k.jsonl": (
-        objects(question="@+0,5?", answer="Mehr.\n#### 3,5"),
-        {"mapper": "prompt_solution", "number_locale": "de"},
-    ),
-    "latex.jsonl": (
-        objects(problem="Half of @?", answer=r"\frac{@}{2}"),
-        columns("problem", "answer"),
-    ),
     "worked.csv": (
         lines("question;explanation;result", "@ times 2.5?;We work it out.;@.5"),
         {"reasoning_column": "explanation", "solution_column": "result"},
     ),
     "chinese.csv": (lines("编号,问题,答案", "@,@加@等于几?,@"), columns("问题", "答案")),
-    "blanks.csv": (
-        lines("My question ; The answer ", "What is @? ;@"),
-        columns("My question ", " The answer "),
-    ),
     "my data (1).csv": (
         lines("question,answer", "@+1?,@"),
         {"dataset_name": "my data (1).csv", "output_dir": "outputs/my_data_1"},
     ),
     "words.csv": (
         lines("question,answer", "Capital @?,Paris"),
-        {"reward_funcs": ["answer_match", "format", "tag_count"]},
-    ),
-    "mostly.csv": (
-        lines("question,answer", "@?,@") + lines(f'Why one?,"{WORDY}"', f'Why @?,"{WORDY}"', 3),
         {"reward_funcs": ["answer_match", "format", "tag_count"]},
     ),
     "prose.csv": (
@@ -141,15 +124,7 @@ def run_test(path: str) -> None:
 
 
 def test_the_tests_that_it_writes_pass(folder: Path) -> None:
-    for name in (
-        "german.csv",
-        "apart.csv",
-        "letters.csv",
-        "german_gsm8k.jsonl",
-        "words.csv",
-        "latex.jsonl",
-        "mostly.csv",
-    ):
+    for name in ("german.csv", "letters.csv", "gsm8k.jsonl", "words.csv"):
         Path(name).write_text(FILES[name][0], encoding="utf-8")
         init.main([name, "--output", "my own"])
         run_test(f"my own/test_{Path(name).stem}.py")
@@ -176,14 +151,6 @@ HOSTILE = lines(
 
 REFUSED = {
     "empty.csv": ("", "holds no rows"),
-    "ragged.csv": (
-        "a,b\n1,2\n1,2,3\n",
-        "line 3 has more or fewer cells",
-    ),
-    "twice.csv": (
-        "question,answer,answer\na,b,c\n",
-        "the header has a column twice",
-    ),
     "programs.jsonl": (
         objects(
             problem_statement="Print @",
@@ -200,17 +167,8 @@ REFUSED = {
         "got 'Frage', 'Antwort'. Fix: --question COLUMN --answer COLUMN",
     ),
     "half.csv": ("question,b1,c1\n1,2,3\n", "Fix: --answer COLUMN"),
-    "headless.csv": (
-        "What is 1 + 1?,2\nWhat is 1 + 2?,3\n",
-        "the first line is a row: 'What is 1 + 1?', '2'",
-    ),
-    "row.csv": ("question,answer\nhow?,3\n", "must have at least 2 usable rows"),
-    "latin.csv": ("Frage;Lösung\nWie?;1\n".encode("cp1252"), "utf-8"),
+    "row.csv": ("question,answer\nhow?,3\n", "must have at least 2 rows"),
     "pairs.jsonl": (objects(prompt="@?", chosen="a", rejected="b"), "not pairs or pictures"),
-    "nested.jsonl": (
-        objects(question={"text": "@?"}, answer="@"),
-        "role",
-    ),
     "nowhere.csv": (None, "no such file or folder"),
 }
 
@@ -222,9 +180,8 @@ def test_what_it_refuses(folder: Path, capsys: pytest.CaptureFixture[str], name:
         Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(SystemExit) as stopped:
         init.main([name])
-    error = capsys.readouterr().err.rpartition("\r")[2]  # after datasets' progress bar
+    error = capsys.readouterr().err.splitlines()[-1]
     assert stopped.value.code == 2 and "error: " in error and reason in error
-    assert error.count("\n") <= 2
     assert not [*folder.glob("*.yaml"), *folder.glob("*.py")]
 
 
@@ -232,46 +189,32 @@ def test_flags_decide_and_nothing_is_overwritten(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("x.csv").write_text(lines("a1,b1,c1", "@,@+1?,z"), encoding="utf-8")
-    _, recipe = found(capsys, "x.csv", "--question", "b1", "--answer", "a1", "--model", "my/model")
-    Path("link").mkdir()
-    Path("link/x.yaml").symlink_to(folder / "elsewhere.yaml")
-    assert (recipe["prompt_column"], recipe["solution_column"], recipe["model_name_or_path"]) == (
-        "b1",
-        "a1",
-        "my/model",
-    )
-    for argv, reason in (
-        (["--question", "b1", "--answer", "a1"], "x.yaml, test_x.py: already exists"),
-        (["--answer", "A1"], "unknown column 'A1'"),
-        (
-            ["--question", "b1", "--answer", "a1", "--output", "x.csv"],
-            "--output: x.csv: cannot write",
-        ),
-        (["--question", "b1", "--answer", "a1", "--output", "link"], "link/x.yaml: already exists"),
-    ):
+    flags = ["x.csv", "--question", "b1", "--answer", "a1"]
+    said, recipe = found(capsys, *flags, "--model", "my/model")
+    assert (recipe["prompt_column"], recipe["solution_column"]) == ("b1", "a1")
+    assert recipe["model_name_or_path"] == "my/model" and "left out: 'c1'" in said
+    for argv, reason in ((flags, "x.yaml: already exists"), (["x.csv", "--answer", "A1"], "'A1'")):
         with pytest.raises(SystemExit):
-            init.main(["x.csv", *argv])
+            init.main(argv)
         assert reason in capsys.readouterr().err
 
 
-def test_for_two_cores(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("cpu", [True, False])
+def test_the_path_from_sft_to_grpo(
+    folder: Path, capsys: pytest.CaptureFixture[str], cpu: bool
+) -> None:
+    """SFT with LoRA, merge, GRPO from it; on a CPU there are no adapters to merge."""
     for name in ("worked.csv", "chat.jsonl"):
         Path(name).write_text(FILES[name][0], encoding="utf-8")
-    said, recipe = found(capsys, "worked.csv", "--cpu", "--method", "sft")
-    assert (
-        recipe["model_name_or_path"] == "embedded:SmolLM2-135M-Instruct"
-        and recipe["use_cpu"]
-        and "use_peft" not in recipe
-    )
-    assert (
-        recipe["output_dir"] == "outputs/worked_sft"
-        and "--method grpo --model outputs/worked_sft" in said
-    )
-    short = recipe["system_prompt"]
-    _, recipe = found(capsys, "worked.csv", "--cpu", "--model", "outputs/worked_sft")
-    assert (
-        recipe["model_name_or_path"] == "outputs/worked_sft"
-        and recipe["system_prompt"] == short
-        and recipe["num_generations"] == 8
-    )
-    assert "system_prompt" not in found(capsys, "chat.jsonl", "--cpu")[1]
+    device = ["--cpu"] * cpu
+    said, recipe = found(capsys, "worked.csv", *device, "--method", "sft")
+    assert recipe["output_dir"] == "outputs/worked_sft"
+    assert recipe["model_name_or_path"].startswith("embedded:" if cpu else "Qwen/")
+    assert (bool(recipe.get("use_cpu")), bool(recipe.get("use_peft"))) == (cpu, not cpu)
+    trained = "outputs/worked_sft" if cpu else "outputs/worked_sft/merged"
+    assert ("r1-recipes adapters outputs/worked_sft\n" in said) == (not cpu)
+    assert said.rstrip().endswith(f"--method grpo --model {trained}")
+    _, after = found(capsys, "worked.csv", *device, "--method", "grpo", "--model", trained)
+    assert after["model_name_or_path"] == trained and after["num_generations"] == 8
+    assert after.get("system_prompt") == recipe.get("system_prompt")
+    assert "system_prompt" not in found(capsys, "chat.jsonl", *device)[1]

@@ -1,0 +1,296 @@
+"""``r1-recipes init my_data.csv``: Write a recipe for your rows and a test of its reward."""
+
+import argparse
+import re
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import yaml
+
+from r1_recipes.common import console
+from r1_recipes.common.errors import RecipeError, located, unknown_name
+from r1_recipes.common.files import SHIPPED
+from r1_recipes.data.load import load_dataset
+from r1_recipes.data.sources import load_rows
+from r1_recipes.prompts import get_response_format
+from r1_recipes.recipe.types import RecipeArguments
+from r1_recipes.rewards.call import right_answer
+from r1_recipes.verification.numbers import read_number
+from r1_recipes.verification.reading import choice_of, read_gold, spelled
+
+Settings = dict[str, Any]
+Reasoned = tuple[Settings, str]  # Settings, and the reason for them.
+
+_WORDS = yaml.safe_load((SHIPPED / "init_words.yaml").read_text(encoding="utf-8"))
+# A number with a decimal mark that cannot separate thousands (3,14, 1.234,5). A unit may follow.
+_DECIMAL = (
+    r"[^\d(\[{{\\]{{0,4}}"
+    r"(\d+{mark}(?!\d{{3}}\D*$)|\d{{1,3}}({thousands}\d{{3}})+{mark})\d+\D*"
+)
+_DECIMAL_COMMA = re.compile(_DECIMAL.format(mark=",", thousands=r"[.\s]"))
+_DECIMAL_POINT = re.compile(_DECIMAL.format(mark=r"\.", thousands=r"[,\s]"))
+_GPU_MODEL = "Qwen/Qwen2.5-1.5B-Instruct"
+_CPU_MODEL = "embedded:SmolLM2-135M-Instruct"
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command. Exit with 2 if the rows cannot be read or the answer column is unclear."""
+    description = __doc__.partition(": ")[2]
+    parser = argparse.ArgumentParser("r1-recipes init", description=description, allow_abbrev=False)
+    add = parser.add_argument
+    add("data", help="a CSV, TSV, JSON Lines, JSON or Parquet file, or a folder")
+    for role in ("question", "answer", "reasoning"):
+        meaning = f"the column of the {role}, if init does not find it by its name"
+        add(f"--{role}", metavar="COLUMN", help=meaning)
+    methods = "default: grpo if a rule can score the answers, else sft"
+    add("--method", choices=("grpo", "sft"), help=methods)
+    cpu = "for two CPU cores instead of a GPU: a small model and short answers"
+    add("--cpu", action="store_true", help=cpu)
+    add("--model", help=f"id or folder; default: {_GPU_MODEL}, --cpu: {_CPU_MODEL}")
+    where = "folder for the files; default: the working directory"
+    add("--output", type=Path, default=Path(), help=where)
+    with console.reported_errors():
+        words = argv or sys.argv[1:]
+        options = parser.parse_args(words, argparse.Namespace(words=words))
+        with located(options.data):
+            console.say(write(options))
+
+
+def write(options: argparse.Namespace) -> str:
+    """Write the files. Return the findings and the next commands as text."""
+    source = load_rows(options.data, "train")
+    columns, why = choose_columns(source.column_names, options)
+    if len(source) < 2:
+        raise ValueError("must have at least 2 rows, because init holds out a row, got 1")
+    chats = columns["mapper"] != "prompt_solution"
+    # Read the rows as a run reads them. What it drops and leaves out is reported.
+    rows, report = load_dataset(
+        RecipeArguments(dataset_name=options.data, **columns),
+        get_response_format("think_answer"),
+        "sft" if chats else "grpo",
+        rows=source,
+    )
+    solutions = [] if chats else [text for text in map(right_answer, rows["solution"]) if text]
+    reward, answers = choose_reward(solutions)
+    worked = "reasoning_column" in columns and any(source[columns["reasoning_column"]])
+    if not worked:  # a column that is empty
+        columns.pop("reasoning_column", None)
+    if "prompt_template" in columns and reward.get("reward_funcs") != ["choice_match"]:
+        problem = f"answers must be the letters of the options, got {solutions[0]!r:.60}"
+        fix = "write the letters; if the columns A, B, … are not options, rename them"
+        raise ValueError(f"{problem}. Fix: {fix}")
+    if options.method == "sft" or not (options.method or reward):
+        method = "sft"
+        settings, reason = sft_settings(options, columns, reward, worked=worked or chats)
+    else:
+        method = "grpo"
+        settings, reason = grpo_settings(options, reward, worked=worked or chats)
+    splits, count, held_out = choose_splits(options.data, len(source))
+    if options.cpu and reward:  # On a CPU, each token takes long.
+        settings = {"system_prompt": "Use <think> then <answer>."} | settings
+    name = re.sub(r"\W+", "_", Path(options.data).stem).strip("_") or "data"
+    name += "_sft" * (method == "sft")
+    settings = {
+        "model_name_or_path": options.model or (_CPU_MODEL if options.cpu else _GPU_MODEL),
+        "dataset_name": options.data,
+        **splits,
+        **columns,
+        **settings,
+        "output_dir": f"outputs/{name}",
+    }
+    paths = save(options, name, method, settings, count)
+    commands = next_commands(options, method, settings, paths, judged=bool(reward))
+    return "\n".join(
+        [
+            f"rows      {count} for training; {held_out}. {report}",
+            f"columns   {why}; left out: {', '.join(map(repr, report.unused)) or 'none'}",
+            f"answers   {answers}",
+            f"method    {method}: {reason}",
+            f"wrote     {', '.join(paths)}",
+            "next",
+            *(f"  {command}" for command in commands),
+        ]
+    )
+
+
+def save(
+    options: argparse.Namespace, name: str, method: str, settings: Settings, count: int
+) -> list[str]:
+    """Write the recipe and, if its reward compares answers, a test of the reward.
+
+    Return their paths. Raise if one of them exists.
+    """
+    found = ""
+    for key, value in settings.items():
+        text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=1000)
+        found += f"{key}: {text.partition('...')[0] if isinstance(value, str) else text}"
+    path = options.output / f"{name}.yaml"
+    template = f"init_{method}{'_cpu' * options.cpu}.yaml"
+    files = {path: fill(template, found=found, prompts=min(8, count))}
+    if rule := _WORDS["rewards"].get(settings.get("reward_funcs", [""])[0]):
+        spellings = _WORDS["german"] if "number_locale" in settings else rule["spellings"]
+        test = fill("init_test.txt", recipe=repr(str(path)), spellings=[*map(tuple, spellings)])
+        files[options.output / f"test_{name}.py"] = test
+    for file in files:
+        if file.exists():
+            fix = "remove the file, or write to another folder with --output FOLDER"
+            raise RecipeError(f"{file}: already exists. Fix: {fix}")
+    options.output.mkdir(parents=True, exist_ok=True)
+    for file, text in files.items():
+        file.write_text(text, encoding="utf-8")
+    return list(map(str, files))
+
+
+def fill(template: str, **values: Any) -> str:
+    """Return a shipped template with its placeholders filled in."""
+    return Template((SHIPPED / template).read_text(encoding="utf-8")).substitute(values)
+
+
+def next_commands(
+    options: argparse.Namespace, method: str, settings: Settings, paths: list[str], *, judged: bool
+) -> list[str]:
+    """Return the next commands: test, check, train, and what follows the training."""
+    recipe, *tests = map(shlex.quote, paths)
+    model, trained = map(shlex.quote, (settings["model_name_or_path"], settings["output_dir"]))
+    commands = [f"python {test}" for test in tests]
+    for step in ("preflight", f"{method} --smoke", method):
+        commands.append(f"r1-recipes {step} {recipe}")
+    if method == "grpo":
+        commands.append(f"r1-recipes evaluate {recipe} --model {model} --model {trained}")
+    elif judged and "mapper_config" not in settings:
+        if not options.cpu:  # GRPO starts from a whole model, with adapters of its own.
+            commands.append(f"r1-recipes adapters {trained}")
+            trained += "/merged"
+        typed = shlex.join(options.words).replace(" --method sft", "")
+        commands.append(f"r1-recipes init {typed} --method grpo --model {trained}")
+    return commands
+
+
+def choose_columns(names: list[str], options: argparse.Namespace) -> Reasoned:
+    """Return the settings that name the columns, and the reason for them."""
+    check_columns(names, options)
+    flagged = options.question or options.answer
+    question = options.question or named_column("question", names)
+    others = [name for name in names if name != question]
+    answer = options.answer or named_column("answer", others)
+    if not flagged and {"instruction", "query"} & {*names} and {"output", "response"} & {*names}:
+        return {"mapper": "alpaca", "keep_columns": []}, "Alpaca's, or the same by other names"
+    if not (flagged or (question and answer)) and {"messages", "conversations"} & {*names}:
+        return {"mapper": "auto"}, "conversations"
+    flags = {"--question COLUMN": question, "--answer COLUMN": answer}
+    if missing := " ".join(flag for flag, column in flags.items() if not column):
+        raise ValueError(
+            "columns: the names do not show the question and the answer, got "
+            f"{', '.join(map(repr, names))}. Fix: {missing}; a CSV needs a line of names"
+        )
+    columns: Settings = {"mapper": "prompt_solution", "prompt_column": question}
+    columns |= {"solution_column": answer, "keep_columns": []}
+    letters = {folded(name): name for name in sorted(names) if re.fullmatch("[a-j]", folded(name))}
+    if len(letters) > 1 and not flagged:
+        shown = [f"{letter.upper()}) {{{letters[letter]}}}" for letter in sorted(letters)]
+        columns["prompt_template"] = "\n".join(["{question}", *shown])
+    worked = options.reasoning or named_column("reasoning", [n for n in others if n != answer])
+    why = f"question {question!r}, answer {answer!r}"
+    return columns | ({"reasoning_column": worked} if worked else {}), why
+
+
+def check_columns(names: list[str], options: argparse.Namespace) -> None:
+    """Raise if a flag names a missing column, or if init does not support a column."""
+    for column in filter(None, (options.question, options.answer, options.reasoning)):
+        if column not in names:
+            raise ValueError(unknown_name("column", column, names))
+    for name in names:
+        for pattern, problem in _WORDS["refused"].items():
+            if re.fullmatch(pattern, folded(name)):
+                raise ValueError(f"columns: {problem}, got {name!r}")
+
+
+def folded(column: str) -> str:
+    """Return a column name in lower case, with single spaces."""
+    return re.sub(r"[\W_]+", " ", column.casefold()).strip()
+
+
+def named_column(role: str, columns: list[str]) -> str | None:
+    """Return the column named like this role, or the only one whose name contains such a word."""
+    exact = [name for word in _WORDS[role] for name in columns if folded(name) == word]
+    similar = [name for name in columns if any(word in folded(name) for word in _WORDS[role])]
+    return next(iter(exact), similar[0] if len(similar) == 1 else None)
+
+
+def choose_reward(solutions: list[str]) -> Reasoned:
+    """Return the settings of a reward that can score the answers (or none), and the reason."""
+    if not solutions:
+        return {}, "messages of conversations, without a reference answer"
+    solutions = solutions[:: len(solutions) // 1000 + 1]
+    commas = sum(bool(_DECIMAL_COMMA.fullmatch(text)) for text in solutions)
+    points = sum(bool(_DECIMAL_POINT.fullmatch(text)) for text in solutions)
+    locale = {"number_locale": "de"} if commas > points else {}
+    kinds = Counter(answer_kind(text, locale.get("number_locale", "en")) for text in solutions)
+    shown = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+    found = f"{shown}, such as {min(solutions, key=len)!r:.60}"
+    found += f"; {commas} have a decimal comma" * bool(commas)
+    for name, rule in _WORDS["rewards"].items():
+        if sum(kinds[kind] for kind in rule["kinds"]) > rule["share"] * len(solutions):
+            return {"reward_funcs": [name], **locale}, f"{found}. {rule['why']}"
+    return {}, f"{found}. {_WORDS['unjudged']}"
+
+
+def answer_kind(solution: str, locale: str) -> str:
+    """Return what a reference answer is: letters, prose, words, numbers or expressions."""
+    if choice_of(spelled(solution))[0]:
+        return "letters"
+    parsed = read_gold(solution, locale)
+    if parsed is None or parsed.words:
+        return "words" if parsed else "prose"
+    return "numbers" if read_number(parsed.mathematics) else "expressions"
+
+
+def grpo_settings(options: argparse.Namespace, reward: Settings, *, worked: bool) -> Reasoned:
+    """Return the settings of the rewards, and the reason for them."""
+    why = "a rule can score the answers"
+    if not options.model and (worked or options.cpu):
+        why += "; train on the worked solutions, or the format, first: --method sft"
+    if not reward:
+        reward, why = _WORDS["judged"], "a judge model; replace NAME, and set OPENAI_BASE_URL"
+    return reward | {
+        "response_format": "think_answer",
+        "reward_funcs": [*reward["reward_funcs"], "format", "tag_count"],
+        # With 0.5 each, a model unlearned to reason (docs/results.md). Where only the format
+        # differs within a group, its weight does not matter: GRPO divides by the spread.
+        "reward_weights": [1.0, 0.1, 0.1],
+    }, why
+
+
+def sft_settings(
+    options: argparse.Namespace, columns: Settings, reward: Settings, *, worked: bool
+) -> Reasoned:
+    """Return the settings that choose the target of SFT, and the reason for them."""
+    if worked:
+        return {}, "the target is the worked solution, or the answer of the assistant"
+    if options.cpu and reward:
+        # A small model must learn the format before GRPO can find an answer.
+        return {"reasoning_column": columns["solution_column"]}, _WORDS["no_solutions"]
+    why = "the target is the unchanged answer"
+    if reward:
+        why += "; this teaches no format, so start GRPO from the original model (--method grpo)"
+    return {"mapper_config": {"whole": True}, "system_prompt": ""}, why
+
+
+def choose_splits(data: str, count: int) -> tuple[Settings, int, str]:
+    """Return the settings of the splits, the number of training rows, and a description."""
+    for split in ("test", "validation") if Path(data).expanduser().is_dir() else ():
+        if any(path.stem.startswith(split) for path in Path(data).expanduser().rglob("*.*")):
+            return {"dataset_test_split": split}, count, f"the split {split} is held out"
+    last = max(1, min(200, count // 10))
+    splits = {"dataset_train_split": f"train[:-{last}]", "dataset_test_split": f"train[-{last}:]"}
+    why = f"{last} held out for evaluation, from the end (if the file is sorted, shuffle it first)"
+    return splits, count - last, why
+
+
+if __name__ == "__main__":
+    main()
