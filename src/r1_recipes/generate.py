@@ -21,9 +21,9 @@ from r1_recipes.extras import selection
 from r1_recipes.models.smoke import example_rows
 from r1_recipes.recipe.types import GenerateRecipe
 from r1_recipes.rewards import get_reward_funcs
-from r1_recipes.runs import run_dir, sources
-from r1_recipes.runs.run_dir import Run
-from r1_recipes.training.start import start
+from r1_recipes.training import run_folder
+from r1_recipes.training.run_folder import Run
+from r1_recipes.training.train import start
 
 # With `python -m`, __name__ is "__main__".
 logger = logging.getLogger("r1_recipes.generate")
@@ -64,16 +64,11 @@ def generate(run: Run, store: ShardStore) -> None:
         "%d of %d rows are stored, %d remain", len(rows) - len(pending), len(rows), len(pending)
     )
     dataset = run.output_dir / "dataset"
-    if not pending and dataset.is_dir() and processes.first(lambda: _is_up_to_date(run)):
-        if processes.is_main_process():
-            console.say(f"already done: {dataset}")
-        return
     rewards = get_reward_funcs(script.reward_funcs, fmt, **recipe.reward_params)
     # A random model's answers pass no rule, so a smoke run keeps everything. Evaluation sets are
     # read first: a missing one should not show only after hours of generation.
     keep = selection.Keep.parse(None if script.smoke else script.keep)
     held_out = selection.evaluation_sets(keep.decontaminate, script.hub)
-    run_dir.claim(run)
     if pending:
         backend = get_backend(recipe, tokenizer, script.backend, rows)
         # Wait: a row that a faster process stores would make this start look like a resumed one.
@@ -101,23 +96,8 @@ def generate(run: Run, store: ShardStore) -> None:
             groups, fmt, keep.output, dataset, title=recipe.name, settings=recipe.settings
         )
         result = f"{table}\n\ndataset: {dataset}"
-    run_dir.mark_finished(run.output_dir)
+    run_folder.mark_finished(run.output_dir)
     console.say(result)
-
-
-def _is_up_to_date(run: Run) -> bool:
-    """Return whether the dataset is what today's settings, data and code would select."""
-    if not run_dir.is_done(run.recipe, run.output_dir):
-        return False
-    now = sources.digests(run.recipe.settings)
-    changed = sources.changed(run_dir.last_made_from(run.output_dir), now)
-    if changed:
-        logger.warning(
-            "%s changed, so rows are selected again, with the columns that were stored with the "
-            "completions. For other columns, use another --output_dir",
-            ", ".join(changed),
-        )
-    return not changed
 
 
 def _complete(

@@ -1,52 +1,47 @@
 """Train a reward model on preference pairs, one YAML per run.
 
 ``accelerate launch -q -m r1_recipes.reward recipes/NAME.yaml [--key value …]``
+
+Its saved model can be the ``model`` of an entry of ``reward_models``.
 """
 
 import logging
 from collections.abc import Sequence
-from typing import Any
 
+from r1_recipes.common.console import reported_errors
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.models.tokenizer import check_targets
-from r1_recipes.prompts.formats import ResponseFormat
-from r1_recipes.recipe.types import RewardRecipe
-from r1_recipes.training.run import run_recipe
+from r1_recipes.models.tokenizer import check_targets, load_tokenizer
+from r1_recipes.training.rows import load_splits
+from r1_recipes.training.train import save, start, train, trainer_arguments
 
 logger = logging.getLogger("r1_recipes.reward")  # with `python -m`, __name__ is __main__
 
 
+@reported_errors()
 def main(argv: Sequence[str] | None = None) -> None:
-    run_recipe(argv, "reward", build_trainer)
-
-
-def build_trainer(
-    recipe: RewardRecipe, fmt: ResponseFormat, tokenizer: Any, arguments: dict[str, Any]
-) -> Any:
-    """Return TRL's reward trainer.
-
-    Its saved model can be the ``model`` of an entry of ``reward_models``.
-    """
-    from trl import RewardTrainer  # heavy
-
-    rows = arguments["train_dataset"]
-    limit = recipe.training.max_length
+    """Run a recipe. Exit with 2 if it cannot be used, with 130 if it was interrupted."""
+    run = start(argv, "reward")
+    recipe, limit = run.recipe, run.recipe.training.max_length
     if recipe.model.use_peft:
         raise RecipeError(
             f"{recipe.path}: use_peft: must be false, got true, because reward_models cannot load "
             "adapters. Fix: unfrozen_parameters, including 'score', trains a part of the weights"
         )
-    check_targets(recipe, tokenizer, rows)
-    trainer = RewardTrainer(**arguments)
-    dropped = len(rows) - len(trainer.train_dataset)
-    if dropped == len(rows):
-        raise RecipeError(
-            f"{recipe.path}: max_length: {limit} drops all {len(rows)} pairs. Fix: a larger "
-            "max_length"
-        )
+    tokenizer, fmt = load_tokenizer(recipe)
+    rows = load_splits(recipe, fmt, tokenizer)
+    check_targets(recipe, tokenizer, rows.train)
+
+    from trl import RewardTrainer  # heavy
+
+    trainer = RewardTrainer(**trainer_arguments(run, tokenizer, rows))
+    dropped = len(rows.train) - len(trainer.train_dataset)
     if dropped:
-        logger.warning("max_length %d drops %d of %d pairs", limit, dropped, len(rows))
-    return trainer
+        problem = f"max_length {limit} drops {dropped} of {len(rows.train)} pairs"
+        if dropped == len(rows.train):
+            raise RecipeError(f"{recipe.path}: {problem}. Fix: a larger max_length")
+        logger.warning(problem)
+    train(trainer, run)
+    save(trainer, run)
 
 
 if __name__ == "__main__":

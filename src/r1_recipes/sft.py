@@ -7,41 +7,43 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+from r1_recipes.common.console import reported_errors
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.models.tokenizer import check_targets, train_template, turn_end
-from r1_recipes.prompts import ResponseFormat
-from r1_recipes.recipe.types import SFTRecipe
-from r1_recipes.training.run import run_recipe
+from r1_recipes.models.tokenizer import (
+    check_targets,
+    load_tokenizer,
+    train_template,
+    turn_end,
+)
+from r1_recipes.prompts.served import trained_system_prompt
+from r1_recipes.training.rows import load_splits
+from r1_recipes.training.train import save, start, train, trainer_arguments
 
 logger = logging.getLogger("r1_recipes.sft")  # with `python -m`, __name__ is __main__
 
 
+@reported_errors()
 def main(argv: Sequence[str] | None = None) -> None:
-    run_recipe(argv, "sft", build_trainer)
-
-
-def build_trainer(
-    recipe: SFTRecipe, fmt: ResponseFormat, tokenizer: Any, arguments: dict[str, Any]
-) -> Any:
-    """Return TRL's SFT trainer.
-
-    The token that ends a turn in the chat template becomes the ``eos_token``. A base model's
-    tokenizer has another one.
-    """
-    from trl import SFTTrainer
-
-    model = recipe.model.model_name_or_path
-    training = arguments["args"]
-    rows = arguments["train_dataset"]
+    """Run a recipe. Exit with 2 if it cannot be used, with 130 if it was interrupted."""
+    run = start(argv, "sft")
+    recipe, training = run.recipe, run.recipe.training
     if training.chat_template_path:
         raise RecipeError(
             f"{recipe.path}: chat_template_path: is not supported, because prefill and checks read "
-            f"chat_template. Fix: chat_template, as Jinja text or a file"
+            "chat_template. Fix: chat_template, as Jinja text or a file"
         )
+
+    # Data: every row becomes a prompt and its worked answer in the recipe's format.
+    tokenizer, fmt = load_tokenizer(recipe)
+    rows = load_splits(recipe, fmt, tokenizer)
+    run.system_prompt = trained_system_prompt(fmt, rows.train)
     if training.assistant_only_loss:
         train_template(tokenizer)
-    check_targets(recipe, tokenizer, rows)
-    end = turn_end(model, tokenizer, training.eos_token)
+    check_targets(recipe, tokenizer, rows.train)  # some templates cut the reasoning out
+
+    # The token that ends a turn becomes the eos_token: a base model has another, and never stops.
+    model = recipe.model.model_name_or_path
+    training.eos_token = end = turn_end(model, tokenizer, training.eos_token)
     if end != tokenizer.eos_token:
         logger.info(
             "eos_token is %r, because the chat template ends the assistant's turn with it; %s "
@@ -50,10 +52,13 @@ def build_trainer(
             model,
             tokenizer.eos_token,
         )
-    training.eos_token = end
-    trainer = SFTTrainer(**arguments)
+
+    from trl import SFTTrainer  # heavy
+
+    trainer = SFTTrainer(**trainer_arguments(run, tokenizer, rows))
     warn_about_cuts(trainer)
-    return trainer
+    train(trainer, run)
+    save(trainer, run)
 
 
 def warn_about_cuts(trainer: Any) -> int:
@@ -61,28 +66,21 @@ def warn_about_cuts(trainer: Any) -> int:
 
     They were cut or just fit, so the model does not learn from them to stop.
     """
-    import pyarrow.compute as pc
-
-    training = trainer.args
+    training, rows = trainer.args, trainer.train_dataset
     if training.max_length is None or (training.packing and training.packing_strategy == "wrapped"):
         return 0
-    cut = total = 0
-    for batch in trainer.train_dataset.with_format("arrow").iter(1000):
-        # One packed row holds many examples.
-        lengths = (
-            pc.list_flatten(batch["seq_lengths"])
-            if training.packing
-            else pc.list_value_length(batch["input_ids"])
-        )
-        total += len(lengths)
-        cut += pc.sum(pc.greater_equal(lengths, training.max_length)).as_py() or 0
+    if training.packing:  # one row holds many examples
+        lengths = [length for row in rows["seq_lengths"] for length in row]
+    else:
+        lengths = [len(ids) for ids in rows["input_ids"]]
+    cut = sum(length >= training.max_length for length in lengths)
     if cut:
         logger.warning(
             "max_length %d cuts up to %d of %d examples, so the model does not learn to stop from "
             "them. Fix: raise it",
             training.max_length,
             cut,
-            total,
+            len(lengths),
         )
     return cut
 

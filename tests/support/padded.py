@@ -13,8 +13,7 @@ import torch
 from transformers import AutoTokenizer
 from trl import GRPOConfig
 
-from r1_recipes.recipe.types import GRPORecipeArguments
-from r1_recipes.training.trainer import RecipeGRPOTrainer
+from r1_recipes.training.trainer import RecipeTrainer
 
 LENGTHS = (3, 40, 9, 1, 24, 17, 33, 2, 12, 5, 40, 7, 28, 3, 19, 11)
 PROMPTS = ("2+3?", "What is 17 + 25, please, in words and in figures?", "Why?", "9*9 is what?")
@@ -25,7 +24,7 @@ def rewards(completions, **columns):
     return [float((7 * index) % 5) for index in range(len(completions))]
 
 
-class Cut(RecipeGRPOTrainer):
+class Cut(RecipeTrainer):
     """Completions of the lengths above, whatever the model samples."""
 
     def _generate(self, prompts):
@@ -62,7 +61,7 @@ def trained(model, folder, trims, trainer=Cut, **keys):
     )
     rows = [{"prompt": [{"role": "user", "content": text}]} for text in PROMPTS]
     run = trainer(
-        script=GRPORecipeArguments(trim_padding=trims, reward_funcs=["own"]),
+        trim_padding=trims,
         model=str(model),
         args=config,
         reward_funcs=[rewards],
@@ -71,13 +70,12 @@ def trained(model, folder, trims, trainer=Cut, **keys):
         processing_class=AutoTokenizer.from_pretrained(model, padding_side="left"),
     )
     sizes = []
-    loss = run._compute_loss
 
-    def counted(model, inputs):
-        sizes.append(inputs["prompt_ids"].numel() + inputs["completion_ids"].numel())
-        return loss(model, inputs)
+    def counted(module, arguments, given):
+        if module.training and torch.is_grad_enabled():
+            sizes.append(given["input_ids"].numel())
 
-    run._compute_loss = counted
+    run.model.register_forward_pre_hook(counted, with_kwargs=True)
     run.train()
     trained.logged = [entry for entry in run.state.log_history if "loss" in entry]
     return {name: value.detach().clone() for name, value in run.model.named_parameters()}, sizes

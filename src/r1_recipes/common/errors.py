@@ -26,13 +26,6 @@ class RecipeError(ValueError):
     """
 
 
-class StoppedTogether(RecipeError):
-    """Raised when a run cannot continue.
-
-    Every process raises it at the same place, so that they can still save a checkpoint together.
-    """
-
-
 def require(condition: object, key: str, allowed: str, value: object, fix: str = "") -> None:
     """Raise RecipeError, ``KEY: must be ALLOWED, got VALUE``, unless ``condition`` holds."""
     if not condition:

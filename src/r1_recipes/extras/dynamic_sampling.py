@@ -2,7 +2,8 @@
 those of further prompts before anything is trained.
 
 TRL's trainer has no such step, so each round is its own generation, stopped once the rewards are
-known; the last pass over the groups that were chosen is TRL's, unchanged.
+known; the last pass over the groups that were chosen is TRL's, unchanged. Further prompts are drawn
+by seed, step and round, so a resumed run draws the same.
 
 Heavy: imports torch and TRL.
 """
@@ -10,19 +11,18 @@ Heavy: imports torch and TRL.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from random import Random
 from typing import Any
 
 import torch
-from trl.trainer.utils import RepeatSampler
 
 from r1_recipes.common import processes
 from r1_recipes.recipe.types import GRPORecipeArguments
-from r1_recipes.training.engine import attributes_set
-from r1_recipes.training.trainer import RecipeGRPOTrainer
+from r1_recipes.training.trainer import RecipeTrainer
 
 
 @dataclass
@@ -59,33 +59,36 @@ class _Scored(Exception):
     """A round has its rewards, so the rest of TRL's pass is left out."""
 
 
-class DynamicSamplingGRPOTrainer(RecipeGRPOTrainer):
-    """Sample until every group of a batch has spread, or for ``max_rounds`` rounds."""
+def dynamic_sampling(script: GRPORecipeArguments) -> Callable[..., Any]:
+    """Return the trainer with the recipe's settings of ``dynamic_sampling``."""
+    settings: dict[str, Any] = script.dynamic_sampling or {}
+    named = settings.get("reward")
+    column = None if named is None else script.reward_funcs.index(named)
+    return functools.partial(
+        DynamicSamplingTrainer, max_rounds=settings["max_rounds"], filtered_by=column
+    )
 
-    def __init__(self, *, script: GRPORecipeArguments, **arguments: Any) -> None:
-        settings = script.dynamic_sampling or {}
-        self._max_rounds: int = settings["max_rounds"]
-        named = settings.get("reward")
-        self._filtered_by = None if named is None else script.reward_funcs.index(named)
+
+class DynamicSamplingTrainer(RecipeTrainer):
+    """Sample until every group of a batch has spread, or for ``max_rounds`` rounds.
+
+    Args:
+        max_rounds: The most rounds of a batch.
+        filtered_by: The reward (its place among the recipe's) that spread is measured in; ``None``
+            takes what advantages are made of.
+        **arguments: Those of the trainer.
+    """
+
+    def __init__(
+        self, *args: Any, max_rounds: int, filtered_by: int | None, **arguments: Any
+    ) -> None:
+        self._max_rounds, self._filtered_by = max_rounds, filtered_by
         # Of the round at hand: what was sampled, and its rewards on all processes.
         self._in_round = False
         self._rollouts: list[Rollout] = []
         self._rewards: torch.Tensor | None = None
         self._chosen = False
-        super().__init__(script=script, **arguments)
-
-    @property
-    def order(self) -> PromptOrder:
-        """Return the order of the prompts. Checkpoints keep what was taken of it with the
-        trainer's state, so a resumed run draws the same rows.
-        """
-        taken = self.state.stateful_callbacks.setdefault(
-            "dynamic_sampling", {"starts": [], "next": 0}
-        )
-        return PromptOrder(len(self.train_dataset), self.shuffle_dataset, self.args.seed, taken)
-
-    def _get_train_sampler(self, dataset=None) -> PromptOrderSampler:
-        return PromptOrderSampler(super()._get_train_sampler(dataset), self)
+        super().__init__(*args, **arguments)
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         if not self.model.training:
@@ -111,7 +114,9 @@ class DynamicSamplingGRPOTrainer(RecipeGRPOTrainer):
         reward_sums = [self._weighted(rewards)]  # of each round
         while not has_spread.all() and len(reward_sums) < self._max_rounds:
             flat = (~has_spread).nonzero().flatten().tolist()
-            more, more_rewards = self._sample_round(self._further_rows(len(flat)))
+            more, more_rewards = self._sample_round(
+                self._further_rows(len(flat), len(reward_sums))
+            )
             spread = self._groups_with_spread(more_rewards)
             without += int((~spread).sum())
             reward_sums.append(self._weighted(more_rewards))
@@ -142,13 +147,14 @@ class DynamicSamplingGRPOTrainer(RecipeGRPOTrainer):
         assert self._rewards is not None
         return self._rollouts, self._rewards
 
-    def _further_rows(self, groups: int) -> list[dict[str, Any]]:
+    def _further_rows(self, groups: int, number: int) -> list[dict[str, Any]]:
         """Return this process's rows of at least so many further groups, as many as every process
-        can have an equal share of.
+        can have an equal share of, for round ``number``.
         """
         world, size = self.accelerator.num_processes, self.num_generations
         step = world // math.gcd(size, world)
-        rows = self.order.take(math.ceil(groups / step) * step)
+        draw = Random(f"{self.args.seed} {self.state.global_step} {number}")
+        rows = draw.choices(range(len(self.train_dataset)), k=math.ceil(groups / step) * step)
         share = len(rows) * size // world
         first = self.accelerator.process_index * share
         return [self.train_dataset[rows[at // size]] for at in range(first, first + share)]
@@ -234,7 +240,6 @@ class DynamicSamplingGRPOTrainer(RecipeGRPOTrainer):
                 values = [rollout.extra.get(name) for rollout in self._rollouts]
                 self._pending_extra_logs[name] = values
             assert self._rewards is not None
-            self.check_rewards(self._rewards)
             return self._rewards
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         if not self._in_round:
@@ -244,56 +249,6 @@ class DynamicSamplingGRPOTrainer(RecipeGRPOTrainer):
         self._pending_extra_logs.clear()
         self._rewards = rewards
         raise _Scored
-
-    def check_rewards(self, rewards: torch.Tensor) -> None:
-        if self._in_round:  # a round may be one prompt; the batch is checked when it is chosen
-            self.stop_if_a_reward_failed()
-        else:
-            super().check_rewards(rewards)
-
-
-class PromptOrder:
-    """One endless order of a dataset's rows: a permutation after the other, each by its own seed.
-
-    Args:
-        rows: Rows of the dataset.
-        shuffle: False takes them in the order of the dataset.
-        seed: Of the run.
-        taken: ``next``, the place up to which rows were taken, and ``starts``, where each batch
-            begins; both are kept in checkpoints.
-    """
-
-    def __init__(self, rows: int, shuffle: bool, seed: int, taken: dict[str, Any]) -> None:
-        self._rows, self._shuffle, self._seed, self._taken = rows, shuffle, seed, taken
-
-    def take(self, count: int) -> list[int]:
-        """Return the next rows; each is taken once per pass over the dataset."""
-        first = self._taken["next"]
-        self._taken["next"] = first + count
-        return self._at(first, count)
-
-    def batch(self, number: int, count: int) -> list[int]:
-        """Return the rows of a batch, those that were taken for it before a run was stopped."""
-        starts = self._taken["starts"]
-        while len(starts) <= number:
-            starts.append(self._taken["next"])
-            self._taken["next"] += count
-        return self._at(starts[number], count)
-
-    def _at(self, first: int, count: int) -> list[int]:
-        places = range(first, first + count)
-        if not self._shuffle:
-            return [place % self._rows for place in places]
-        return [
-            _permutation(self._rows, self._seed + place // self._rows)[place % self._rows]
-            for place in places
-        ]
-
-
-@lru_cache(maxsize=2)
-def _permutation(rows: int, seed: int) -> list[int]:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randperm(rows, generator=generator).tolist()
 
 
 def _over_rounds(name: str, values: Sequence[float], sizes: Sequence[int]) -> float:
@@ -306,25 +261,12 @@ def _over_rounds(name: str, values: Sequence[float], sizes: Sequence[int]) -> fl
     return sum(map(math.prod, zip(values, sizes, strict=True))) / sum(sizes)
 
 
-class PromptOrderSampler(RepeatSampler):
-    """TRL's sampler over a ``PromptOrder``, from which the trainer's rounds take rows, too."""
-
-    def __init__(self, sampler: RepeatSampler, trainer: Any) -> None:
-        super().__init__(
-            sampler.data_source,
-            sampler.mini_repeat_count,
-            sampler.batch_size,
-            sampler.repeat_count,
-            sampler.shuffle,
-            sampler.seed,
-        )
-        self.trainer = trainer
-
-    def __iter__(self) -> Iterator[int]:
-        batches = self.num_samples // self.batch_size
-        first = int(self.trainer.state.epoch or 0) * batches  # counted over all epochs
-        for number in range(first, first + batches):
-            rows = self.trainer.order.batch(number, self.batch_size)
-            for _ in range(self.repeat_count):
-                for row in rows:
-                    yield from [row] * self.mini_repeat_count
+@contextlib.contextmanager
+def attributes_set(owner: object, **values: Any) -> Iterator[None]:
+    """Set attributes of an object in this block, and restore them afterwards."""
+    before = {name: getattr(owner, name) for name in values}
+    vars(owner).update(values)
+    try:
+        yield
+    finally:
+        vars(owner).update(before)

@@ -32,7 +32,6 @@ from r1_recipes.recipe.types import SamplingSettings, namespace_value
 from r1_recipes.rewards import answer_rewards, get_reward_funcs
 from r1_recipes.rewards.routing import route
 from r1_recipes.rewards.trial import judged_rows, readable_golds, try_own_rewards
-from r1_recipes.runs import sources
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -310,7 +309,6 @@ def _digests(recipe: Recipe, rows: Dataset, plans: list[SamplingPlan], backend: 
         "ways": plans,
         "backend": backend,
         "model": model,
-        "weights": sources.weights_stamp(Path(model)),
     }
     made_by |= {name: getattr(recipe.training, name) for name in shaping}
     # Add these only if they are set, so that digests of older folders stay valid.
@@ -322,9 +320,6 @@ def _digests(recipe: Recipe, rows: Dataset, plans: list[SamplingPlan], backend: 
         value = namespace_value(recipe, name)
         if value:
             made_by[name] = value
-    names = ("tools", "environment", "chat_template")
-    named = {name: namespace_value(recipe, name) for name in names}
-    made_by |= sources.digests(named, imported=False)
     return row_digests(rows, made_by | recipe.environment_params)
 
 

@@ -1,37 +1,32 @@
-"""Trainer callbacks of every run, and stopping on a signal.
+"""What every run does beside training: metrics, a table, stopping, resuming, a word in time.
 
-This module is heavy: it imports Transformers, and so torch.
+Heavy: imports Transformers, and so torch.
 """
 
+from __future__ import annotations
+
 import contextlib
-import copy
 import json
 import logging
 import math
 import os
-import random
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 from tqdm.auto import tqdm
 from transformers import ProgressCallback, TrainerCallback
-from transformers.trainer_utils import rotate_checkpoints
+from trl.trainer.utils import RepeatSampler
 
 from r1_recipes.common import processes
 from r1_recipes.common.console import bar
+from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.files import write_whole
-from r1_recipes.models.weights import copy_processor
-from r1_recipes.prompts import served
-from r1_recipes.runs import checkpoints
-from r1_recipes.runs.run_dir import METRICS_FILE, Run, refresh_page
-from r1_recipes.training.engine import random_states, set_random_states
-from r1_recipes.training.start import plan
+from r1_recipes.training import run_folder
 
 logger = logging.getLogger(__name__)
 
@@ -40,307 +35,248 @@ logger = logging.getLogger(__name__)
 torch.serialization.register_package(
     1, lambda storage: None, lambda storage, place: storage if place == "cpu:0" else None
 )
-# Metrics and their columns in the table, after step, reward and the parts of the reward.
-_COLUMNS = {
-    "loss": "loss",
-    "mean_token_accuracy": "token acc",
-    "accuracy": "pair acc",
-    "completions/mean_length": "length",
-    "completions/clipped_ratio": "cut",
-    "num_tokens": "tokens",
-    "entropy": "entropy",
-    "kl": "KL",
-    "frac_reward_zero_std": "flat",
-    "tools/call_frequency": "calls",
-    "grad_norm": "grad",
-    "step_time": "s/step",
-    "eta": "ETA",
-}
-# In a narrow terminal these columns are dropped first, before rewards.
-_OPTIONAL = ("grad_norm", "tools/call_frequency", "frac_reward_zero_std", "kl", "entropy")
-# A launcher forwards a Ctrl-C to workers that already got it from the terminal. Signals within this
-# time count as one.
-_SAME_REQUEST_SECONDS = 2.0
 
 
-Values = dict[str, Any]  # of the table's columns, by metric
+class RewardFailed(RecipeError):
+    """A reward raised. All processes raise this at the same place, so they can save together."""
 
 
 class AllStepsTrained(Exception):
-    """Raised when the checkpoint that a run resumes from already has all steps."""
+    """The checkpoint that a run resumes from has all its steps."""
 
 
-class Records(TrainerCallback):
-    """Append log entries to ``metrics.jsonl``, and refresh ``report.html`` with every save.
+class Metrics(TrainerCallback):
+    """Append each log entry to ``metrics.jsonl``, and refresh ``report.html`` with every save.
 
-    When a run resumes, entries after its checkpoint are removed first.
+    A resumed run drops the entries, and the tables of completions, after its checkpoint.
     """
 
-    def __init__(self, output_dir: Path) -> None:
-        self._path = output_dir / METRICS_FILE
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._path = folder / "metrics.jsonl"
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
-        logger.info("%s", plan(args, state.max_steps, args.world_size)[1])
-        if not state.is_world_process_zero or not self._path.exists():
+        rows = args.per_device_train_batch_size * args.gradient_accumulation_steps
+        what = "completions" if hasattr(args, "num_generations") else "rows"
+        logger.info("%d steps of %d %s", state.max_steps, rows * args.world_size, what)
+        if not state.is_world_process_zero:
             return
         kept = ""
-        step = state.global_step
-        with open(self._path, encoding="utf-8") as source:
-            lines = source.read().splitlines()
-        for line in lines:
-            # The last line may be incomplete, if the machine went down while it was written.
+        for line in self._path.read_text(encoding="utf-8").splitlines() if self._path.exists() else ():
+            # The last line may be torn, if the machine went down while it was written.
             with contextlib.suppress(ValueError, KeyError):
-                if step and json.loads(line)["step"] <= step:
+                if 0 < json.loads(line)["step"] <= state.global_step:
                     kept += line + "\n"
         write_whole(self._path, kept)
-        for table in self._path.parent.glob("*completions/completions_*.parquet"):
-            if int(re.sub(r"\D", "", table.stem) or 0) > step:
+        for table in self._folder.glob("*completions/completions_*.parquet"):
+            if int(re.sub(r"\D", "", table.stem) or 0) > state.global_step:
                 table.unlink()
 
     def on_log(self, args, state, control, logs=None, **kwargs) -> None:
         if state.is_world_process_zero and logs:
-            values = {"step": state.global_step}
-            values |= {k: v for k, v in logs.items() if isinstance(v, int | float)}
-            with open(self._path, "a", encoding="utf-8") as sink:
-                sink.write(json.dumps(values) + "\n")
+            numbers = {key: value for key, value in logs.items() if isinstance(value, int | float)}
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"step": state.global_step, **numbers}) + "\n")
 
     def on_save(self, args, state, control, **kwargs) -> None:
-        refresh_page(self._path.parent)
+        run_folder.refresh_page(self._folder)
 
 
-class StopAndSave(TrainerCallback):
-    """End training with a checkpoint when a stop was requested.
+class SaveAndStop(TrainerCallback):
+    """On Ctrl-C, SIGTERM or SIGHUP: finish the step, save a checkpoint, stop; on another: at once.
 
-    End it at once if the checkpoint already has all steps.
+    All processes stop at the same step.
     """
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._stops = False
-        self._began = math.inf
-        self._longest = _launcher_waits()
+    def __init__(self) -> None:
+        self.requested = 0.0  # when, or 0.0
+
+    def request(self, number: int, frame: Any) -> None:
+        """Handle a signal."""
+        if self.requested:
+            if time.monotonic() - self.requested < 2:  # a launcher repeats the first
+                return
+            raise KeyboardInterrupt
+        self.requested = time.monotonic()
+        if processes.is_main_process():
+            # Not sys.stderr: the signal may have interrupted a write to it. Accelerate's launcher
+            # of one process ends at the first Ctrl-C, so a second one would not arrive here.
+            text = "stopping after this step, with a checkpoint unless save_strategy is 'no'. "
+            text += f"Repeat the signal to stop at once (kill -INT {os.getpid()})"
+            os.write(2, f"\n{text}\n".encode())
+
+    def on_step_end(self, args, state, control, **kwargs) -> None:
+        # Processes get the signal at different moments. If only one stopped, the others would hang.
+        if any(processes.gather([self.requested > 0])):
+            self.requested = self.requested or time.monotonic()
+            control.should_training_stop = True
+            control.should_save = control.should_save or args.save_strategy != "no"
+            # It comes before the checkpoint, and may take longer than a scheduler waits.
+            control.should_evaluate = False
+
+    def on_epoch_end(self, args, state, control, **kwargs) -> None:
+        if self.requested:  # the checkpoint is saved
+            control.should_evaluate = control.should_save = False
+
+
+class Resume(TrainerCallback):
+    """A resumed run sees the rows of an uninterrupted one, at today's rate and intervals.
+
+    Transformers 5.17 loads rate and intervals with the checkpoint. TRL 1.16 starts the order of its
+    rows anew (utils.py:925), and its count of micro-batches, by which it generates
+    (grpo_trainer.py:948).
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+
+    def on_train_begin(
+        self, args, state, control, lr_scheduler=None, train_dataloader=None, **kwargs
+    ) -> None:
+        state.compute_steps(args, state.max_steps)
+        # Other schedulers follow the loss, or are a DeepSpeed file's own.
+        if isinstance(lr_scheduler, torch.optim.lr_scheduler.LambdaLR):
+            rates = []
+            for group, factor in zip(
+                lr_scheduler.optimizer.param_groups, lr_scheduler.lr_lambdas, strict=True
+            ):
+                group["initial_lr"] = args.learning_rate
+                group["lr"] = args.learning_rate * factor(lr_scheduler.last_epoch)
+                rates.append(group["lr"])
+            lr_scheduler.base_lrs = [args.learning_rate] * len(rates)
+            lr_scheduler._last_lr = rates
+        sampler: Any = getattr(train_dataloader, "batch_sampler", None)
+        while hasattr(sampler, "batch_sampler"):  # Accelerate wraps it
+            sampler = sampler.batch_sampler
+        sampler = getattr(sampler, "sampler", None)
+        if not isinstance(sampler, RepeatSampler):
+            return
+        if sampler.shuffle:
+            for _ in range(int(state.epoch or 0)):
+                torch.randperm(sampler.num_samples, generator=sampler.generator)
+        accumulated = args.gradient_accumulation_steps
+        per_epoch = math.ceil(len(train_dataloader) / accumulated)  # as Transformers counts
+        self._trainer._step = state.global_step % per_epoch * accumulated
 
     def on_step_begin(self, args, state, control, **kwargs) -> None:
-        self._began = time.monotonic()
-        # Transformers checks for the last step only after another step.
+        # Transformers looks for the last step only after one more.
         if state.global_step >= state.max_steps:
             raise AllStepsTrained
 
-    def on_step_end(self, args, state, control, **kwargs):
-        self._run.restore_state = _state_restorer(state)
-        seconds = time.monotonic() - self._began
-        if seconds > self._longest:
-            logger.warning(
-                "a step took %.0f s, but the launcher kills its processes %.0f s after Ctrl-C or "
-                "SIGTERM, so a stopped run would lose the steps since its last checkpoint. Fix: "
-                "start it with PET_SHUTDOWN_TIMEOUT=%.0f in the environment (slurm/: "
-                "STOP_SECONDS)",
-                seconds,
-                self._longest,
-                3 * seconds,
+
+class LearnsNothing(TrainerCallback):
+    """Warn, once for each cause, that ten steps in a row have taught nothing, or the wrong thing.
+
+    Args:
+        weights: The rewards' weights by the names that TRL logs.
+    """
+
+    STEPS = 10
+    # Rewards for right answers. A run that learns one of them learns what it should.
+    ANSWERS = ("accuracy", "cosine", "countdown", "exact_match", "choice_match", "answer_match")
+    ANSWERS += ("code", "binary_code")
+
+    def __init__(self, weights: dict[str, float]) -> None:
+        self._weights = weights
+        self._held: dict[str, int] = {}  # cause -> since which step it holds
+        self._said: set[str] = set()
+
+    def on_log(self, args, state, control, logs=None, **kwargs) -> None:
+        if not logs or "loss" not in logs:  # an evaluation's
+            return
+        found = dict(self._causes(args, logs))
+        before = state.global_step - max(1, int(state.logging_steps))
+        self._held = {cause: self._held.get(cause, before) for cause in found}
+        for cause, began in self._held.items():
+            if state.global_step - began >= self.STEPS and cause not in self._said:
+                self._said.add(cause)
+                logger.warning("steps %d to %d: %s", began + 1, state.global_step, found[cause])
+
+    def _causes(self, args: Any, logs: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        cut = logs.get("completions/clipped_ratio") == 1.0
+        if cut:
+            yield "cut", (
+                "all completions were cut, most before their answer. Fix: raise "
+                f"max_completion_length ({args.max_completion_length})"
             )
-            self._longest = math.inf
-        # Ranks get the signal at different moments. If only one stopped, the others would hang.
-        if any(processes.gather([self._run.stop_requested])):
-            self._run.stop_requested = self._stops = True
-            control.should_training_stop = True
-            control.should_save = control.should_save or args.save_strategy != "no"
-            # It comes before the checkpoint, and may take longer than whoever stops the run waits.
-            # With save_strategy "best", it would decide whether there is a checkpoint.
-            control.should_evaluate = False
-        return control
-
-    def on_epoch_end(self, args, state, control, **kwargs):
-        if self._stops:  # the checkpoint is saved
-            control.should_evaluate = control.should_save = False
-        return control
-
-
-def _launcher_waits() -> float:
-    """Return how many seconds after a signal torch's launcher kills its processes."""
-    if "TORCHELASTIC_RUN_ID" not in os.environ:
-        return math.inf
-    for name in ("PET_SHUTDOWN_TIMEOUT", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"):
-        if name in os.environ:
-            return float(os.environ[name])
-    return 30.0
-
-
-def _state_restorer(state: Any) -> Callable[[], None]:
-    """Return a function that restores what a failed step changes.
-
-    These are random states, the token count, and what callbacks and trainers keep in the state,
-    such as the rows that dynamic sampling took.
-    """
-    tokens = state.num_input_tokens_seen
-    kept = copy.deepcopy(state.stateful_callbacks)
-    python = random.getstate()
-    states = random_states()
-
-    def restore_state() -> None:
-        state.num_input_tokens_seen = tokens
-        state.stateful_callbacks = kept
-        random.setstate(python)
-        set_random_states(states)
-
-    return restore_state
-
-
-def save_last_step(run: Run, trainer: Any) -> bool:
-    """Save a checkpoint of the last complete step if it is missing.
-
-    Return whether it exists now. All ranks must call it.
-    """
-    step = trainer.state.global_step
-    if not step or trainer.args.save_strategy == "no":
-        return False
-    if not processes.first(lambda: (run.output_dir / f"checkpoint-{step}").is_dir()):
-        if run.restore_state:
-            run.restore_state()  # the failed step is repeated
-        trainer._save_checkpoint(trainer.model, trial=None)
-        trainer.callback_handler.on_save(trainer.args, trainer.state, trainer.control)
-        # A rank that ends earlier has its launcher end rank 0, which is still writing the manifest.
-        processes.wait()
-    return True
-
-
-@contextlib.contextmanager
-def stop_on_signal(run: Run) -> Iterator[None]:
-    """Set ``run.stop_requested`` on the first SIGINT, SIGTERM or SIGHUP.
-
-    Raise KeyboardInterrupt on the second.
-    """
-    promise = "with a checkpoint"
-    if run.recipe.training.save_strategy == "no":
-        promise = "without a checkpoint, because save_strategy is 'no'"
-    requested_at = None
-
-    def request(number: int, frame: Any) -> None:
-        nonlocal requested_at
-        if requested_at is not None:
-            if time.monotonic() - requested_at < _SAME_REQUEST_SECONDS:
-                return
-            raise KeyboardInterrupt
-        requested_at = time.monotonic()
-        run.stop_requested = True
-        if processes.is_main_process():
-            # Do not use sys.stderr: the signal may have interrupted a write to it.
-            # accelerate's launcher of one process ends at the first Ctrl-C, so that a second one
-            # does not reach this process.
-            line = (
-                f"\nstopping after this step, {promise}. Repeat the signal to stop at once "
-                f"(kill -INT {os.getpid()}, if the launcher has ended)\n"
+        elif logs.get("frac_reward_zero_std") == 1.0 or logs.get("reward_std") == 0:
+            yield "flat", (
+                "all completions of a prompt got the same reward, so nothing is learned. Fix: "
+                f"raise num_generations ({args.num_generations}), or train on other rows "
+                "(docs/troubleshooting.md)"
             )
-            os.write(2, line.encode())
-
-    with processes.handled_by(request):
-        yield
-
-
-class Manifests(TrainerCallback):
-    """Write a manifest into each checkpoint when all ranks have saved it. Then delete old
-    checkpoints.
-
-    Transformers would delete by the folders' times and before the manifest exists. After a clock
-    change it would delete the newest checkpoint.
-    """
-
-    limit: int | None = None
-
-    def on_train_begin(self, args, state, control, **kwargs) -> None:
-        self.limit = args.save_total_limit
-        args.save_total_limit = None
-
-    def on_save(self, args, state, control, **kwargs) -> None:
-        processes.wait()
-        if state.is_world_process_zero:
-            checkpoints.write_manifest(Path(args.output_dir) / f"checkpoint-{state.global_step}")
-            rotate_checkpoints(args.output_dir, self.limit, state.best_model_checkpoint)
+        spread = {
+            name: abs(weight) * (logs.get(f"rewards/{name}/std") or 0.0)
+            for name, weight in self._weights.items()
+        }
+        largest = max(spread, key=spread.__getitem__)
+        judged = any(self._weights.get(name) for name in self.ANSWERS)
+        if judged and largest not in self.ANSWERS and 2 * spread[largest] > sum(spread.values()):
+            yield f"one {largest}", (
+                f"the run learns {largest} (weight {self._weights[largest]:g}): its values spread "
+                "more than those of all other rewards together. Fix: lower it in reward_weights"
+            )
 
 
-class ServedTemplate(TrainerCallback):
-    """Save checkpoints with the chat template that adds the start of training prompts."""
-
-    def __init__(self, system_prompt: str) -> None:
-        self._system_prompt = system_prompt
-
-    def on_push_begin(self, args, state, control, processing_class=None, **kwargs) -> None:
-        served.add_system_prompt(processing_class, self._system_prompt)
-
-    def on_save(self, args, state, control, processing_class=None, model=None, **kwargs) -> None:
-        trained_with = processing_class.chat_template
-        served.add_system_prompt(processing_class, self._system_prompt)
-        if args.should_save:
-            folder = Path(args.output_dir, f"checkpoint-{state.global_step}")
-            processing_class.save_pretrained(str(folder))
-            copy_processor(getattr(model, "config", None), folder)
-        processing_class.chat_template = trained_with
-
-
-class Progress(ProgressCallback):
-    """Print an aligned table with a row per log entry, on a terminal above a progress bar.
+class Table(ProgressCallback):
+    """Print a row of figures per log entry, on a terminal above a progress bar.
 
     ``metrics.jsonl`` has every metric.
     """
 
+    COLUMNS = {
+        "step": "step",
+        "reward": "reward",
+        "loss": "loss",
+        "mean_token_accuracy": "token acc",
+        "accuracy": "pair acc",
+        "completions/mean_length": "length",
+        "completions/clipped_ratio": "cut",
+        "frac_reward_zero_std": "flat",
+        "entropy": "entropy",
+        "kl": "KL",
+        "grad_norm": "grad",
+        "step_time": "s/step",
+        "eta": "ETA",
+    }
+
     def on_train_begin(self, args, state, control, **kwargs) -> None:
         self.current_step = state.global_step
         self._header = ""
-        self._seen: Values = {}  # the latest value of each metric
         if state.is_world_process_zero:
             self.training_bar = bar(state.max_steps, "steps", initial=state.global_step)
 
     def on_log(self, args, state, control, logs=None, **kwargs) -> None:
         logs = logs or {}
         values = {key.removeprefix("eval_"): value for key, value in logs.items()}
-        if self.training_bar is None or not values.keys() & {"reward", *_COLUMNS}:
+        if self.training_bar is None or not values.keys() & {"reward", "loss", "accuracy"}:
             return
         timed = self.training_bar.format_dict
-        step = f"{state.global_step}/{state.max_steps}"
-        width = len(f"{state.max_steps}/{state.max_steps}")
-        if values.keys() - logs.keys():
-            step = "eval"
-        values["step"] = step.rjust(width)
-        steps = max(1, timed["n"] - timed["initial"])
-        values.setdefault("step_time", timed["elapsed"] / steps)
+        evaluated = "loss" not in logs
+        values["step"] = "eval" if evaluated else f"{state.global_step}/{state.max_steps}"
+        done = max(1, timed["n"] - timed["initial"])
+        values.setdefault("step_time", timed["elapsed"] / done)
         values["eta"] = tqdm.format_meter(**{**timed, "bar_format": "{remaining}"})
-        self._seen |= values
-        console = Console(stderr=True, width=None if sys.stderr.isatty() else 120)
-        header, row = table_row(self._seen, values, console.width)
+        header, row = table_row(values)
         with tqdm.external_write_mode(file=sys.stderr):
-            if header != self._header:
-                console.out(header, style="bold", highlight=False)
-            console.out(row, highlight=False)
-        self._header = header
+            if header != self._header and not evaluated:
+                sys.stderr.write(header + "\n")
+                self._header = header
+            sys.stderr.write(row + "\n")
 
 
-def table_row(seen: Values, values: Values, width: int) -> tuple[str, str]:
-    """Return header and row: ``values`` in the columns of the metrics ``seen`` so far, as many as
-    fit.
-    """
-    parts = {}
-    for key in seen:
-        if re.fullmatch(r"rewards/[^/]+/mean", key):
-            name = key.split("/")[1]
-            if len(name) > 9:  # language_consistency becomes lang_cons
-                name = re.sub(r"([^_]{4})[^_]+", r"\1", name)[:9]
-            parts[key] = name
-    names = {"step": "step", "reward": "reward", **parts, **_COLUMNS}
-    if "reward" in seen:
-        del names["loss"], names["num_tokens"]
-    sizes = {
-        key: max(len(name) + 2, 7, len(_cell(seen[key])) + 1)
-        for key, name in names.items()
-        if key in seen
-    }
-    for key in (*_OPTIONAL, *reversed(parts)):
-        if sum(sizes.values()) > width:
-            sizes.pop(key, None)
-    header = row = ""
-    for key, size in sizes.items():
-        header += names[key].rjust(size)
-        row += _cell(values.get(key, "")).rjust(size)
-    return header, row
+def table_row(values: dict[str, Any]) -> tuple[str, str]:
+    """Return header and row of the metrics that have a column, each reward's mean among them."""
+    columns = dict(Table.COLUMNS)
+    parts = {key: key.split("/")[1][:9] for key in values if re.fullmatch("rewards/[^/]+/mean", key)}
+    if "reward" in values:  # a policy's loss says nothing
+        columns = {"step": "step", "reward": "reward", **parts, **columns}
+        del columns["loss"]
+    shown = {key: name for key, name in columns.items() if key in values}
+    return (
+        "".join(name.rjust(10) for name in shown.values()),
+        "".join(_cell(values[key]).rjust(10) for key in shown),
+    )
 
 
 def _cell(value: Any) -> str:
@@ -349,20 +285,7 @@ def _cell(value: Any) -> str:
         # TRL logs None for a mean without values, and Transformers writes some numbers as text.
         number = float("nan" if value is None else value)
     except ValueError:
-        return value
+        return str(value)
     if abs(number) >= 10:
-        return tqdm.format_sizeof(number)
+        return str(tqdm.format_sizeof(number))
     return f"{number:.0e}" if 0 < abs(number) < 0.001 else f"{number:.3f}"
-
-
-def callbacks(run: Run) -> list[TrainerCallback]:
-    """Return a run's callbacks in calling order.
-
-    The manifest comes after everything that saves files. The report page comes last.
-    """
-    return [
-        StopAndSave(run),
-        ServedTemplate(run.system_prompt),
-        Manifests(),
-        Records(run.output_dir),
-    ]

@@ -1,96 +1,150 @@
-"""TRL's GRPO trainer with what recipes add. Every private name of TRL that the core uses is here
-or in engine.py; tests/core/training/test_trainer.py pins them.
+"""TRL's GRPO trainer with five additions, each a few lines.
 
-Heavy: imports TRL, and so torch.
+Private names of TRL that the core uses are here and in vllm_lora.py;
+tests/core/training/test_trainer.py pins them. Heavy: imports TRL, and so torch.
 """
 
 from __future__ import annotations
 
 import contextlib
-import copy
 import dataclasses
-import json
-import logging
+import functools
 import math
 import time
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import TrainerCallback
+import torch.nn.functional as F
 from trl import GRPOTrainer
-from trl.trainer.utils import RepeatSampler
+from trl.trainer.utils import is_async_callable, split_tensor_dict
 
-from r1_recipes.common.messages import transcript
-from r1_recipes.data.messages import Message
-from r1_recipes.recipe.types import GRPORecipeArguments
-from r1_recipes.training.engine import attributes_set, engine_of
-from r1_recipes.training.padding import Rows, chunks_by_length, keeps_row_order, without_padding
-from r1_recipes.training.rewards import GuardedRewards, merged_column
+from r1_recipes.common import processes
+from r1_recipes.common.errors import USER_ERRORS, first_line, user_code_place
+from r1_recipes.training.callbacks import LearnsNothing, RewardFailed
 
-logger = logging.getLogger(__name__)
-
-# Metrics that TRL logs as the mean over the tokens of a micro-batch. Where ratios are of sequences,
-# the clipped ones are a share of rows.
-_TOKEN_MEANS = ("entropy", "kl")
-_CLIPPED = tuple(f"clip_ratio/{kind}_mean" for kind in ("low", "high", "region"))
+Batch = dict[str, Any]  # a micro-batch as TRL's trainer hands it to its loss
+_UNJUDGED_BATCHES = 3  # in a row, and training stops
 
 
-class RecipeGRPOTrainer(GuardedRewards, GRPOTrainer):
-    """TRL's GRPO trainer: own sampling in evaluation, seconds by phase, no padding, rewards that
-    share a column of the completions table.
+class RecipeTrainer(GRPOTrainer):
+    """TRL's trainer that computes no padding, logs seconds by phase, stops on all processes if a
+    reward fails on one, keeps FSDP 2's log-probabilities in fp32, and writes evaluations apart.
     """
 
     _buffered_inputs: Any  # the micro-batches of the latest generation
 
-    def __init__(self, *, script: GRPORecipeArguments, **arguments: Any) -> None:
-        with engine_of(GRPOTrainer, arguments["args"].seed):
-            super().__init__(**arguments)
-        self._eval_temperature: float = self.args.temperature
-        self._eval_length = self.args.max_completion_length
-        self._trims = script.trim_padding
-        self._token_shares: list[float] = []
-        self._window = math.gcd(
-            self.args.steps_per_generation, self.args.gradient_accumulation_steps
-        )
-        key = keeps_row_order(self)
-        if key and self._trims and self._window > 1:
-            logger.info("trim_padding: rows keep their order, because of %s", key)
-            self._window = 1
-        self._no_completions = copy.deepcopy(self._logs)
-        self._seconds = {"time/generation": 0.0, "time/rewards": 0.0}
-        self._logged_step: int | None = None  # until the first step, of a run that goes on, too
-        self._logged_completions = 256
-        self._in_no_table = False  # whether the latest completions are in no table yet
-        self._uncompared = 0  # micro-batches of the latest completions to compare with the engine
-        self._evaluating = False
-        self.guard_rewards(script.reward_funcs)
+    def __init__(self, reward_funcs: list, *, trim_padding: bool = True, **arguments: Any) -> None:
+        super().__init__(reward_funcs=reward_funcs, **arguments)
+        self._trims = trim_padding
+        self._errors: list[str] = []  # of rewards, on this process
+        self._unjudged = 0  # batches in a row
+        # An environment's own reward is among them by now.
+        self.reward_funcs = [safe(reward, self._errors) for reward in self.reward_funcs]
+        weights = dict(zip(self.reward_func_names, self.reward_weights.tolist(), strict=True))
+        self.add_callback(LearnsNothing(weights))
 
-    def _prepare_inputs(self, generation_batch: Any) -> Rows:
-        held = self._buffered_inputs
+    # 1. Padding. TRL 1.16 pads every micro-batch to the longest prompt and completion of the whole
+    # generation (grpo_trainer.py:1522-1551, issue 7179). Rows of about one length share a
+    # micro-batch here, and the model is given only the columns that its rows use. An optimizer step
+    # adds up the gradients of its micro-batches, so loss and gradient are the same.
+
+    def _prepare_inputs(self, generation_batch: Any) -> Batch:
+        before = self._buffered_inputs
         inputs = super()._prepare_inputs(generation_batch)
         batches = self._buffered_inputs
-        if batches is held or not self._trims:
+        if batches is before or "pixel_values" in inputs:
             return inputs
-        self._buffered_inputs = without_padding(batches, self._window, self.pad_to_multiple_of)
-        if self._window > 1:
-            self._token_shares = self._shares_of_window()
-        return self._buffered_inputs[self._step % self.args.steps_per_generation]
+        # Rows move among the micro-batches that one optimizer step adds up.
+        window = math.gcd(len(batches), self.args.gradient_accumulation_steps)
+        if window == 1 or not self._trims or self._keeps_order():
+            return inputs
+        self._buffered_inputs = [
+            batch
+            for first in range(0, len(batches), window)
+            for batch in by_length(batches[first : first + window])
+        ]
+        return self._buffered_inputs[self._step % len(batches)]
 
-    def _shares_of_window(self) -> list[float]:
-        """Return the tokens of each micro-batch over the mean of its window, on all processes."""
-        counts = torch.stack([_counted(rows).sum().float() for rows in self._buffered_inputs])
-        windows = self.accelerator.reduce(counts).view(-1, self._window)
-        return (windows / windows.mean(1, keepdim=True).clamp(min=1)).flatten().tolist()
+    def _keeps_order(self) -> bool:
+        """Return whether the loss depends on which rows share a micro-batch, so that rows stay
+        where TRL has them: these terms are means over one micro-batch.
+        """
+        entropy = self.args.entropy_coef or self.args.use_adaptive_entropy
+        entropy = entropy or self.top_entropy_quantile < 1.0
+        return bool(self.loss_type == "bnpo" or entropy or self.aux_loss_enabled)
+
+    def _get_per_token_logps_and_entropies(
+        self, model, input_ids, attention_mask, logits_to_keep, batch_size=None, **options
+    ):
+        # The loss, the old and the reference policy all pass through here.
+        compute = super()._get_per_token_logps_and_entropies
+        flags = {key: value for key, value in options.items() if key.startswith("compute_")}
+        pictures = any(options[key] is not None for key in options.keys() - flags.keys())
+        if pictures or not self._trims:
+            return compute(
+                model, input_ids, attention_mask, logits_to_keep, batch_size, **options
+            )
+        size, parts = batch_size or len(input_ids), []
+        for ids, mask in zip(input_ids.split(size), attention_mask.split(size), strict=True):
+            # Prompts are padded on the left, completions on the right; one token stays to score.
+            used = mask.any(0).nonzero()
+            last = max(int(used[-1]) + 1, mask.size(1) - logits_to_keep + 1)
+            columns, cut = slice(int(used[0]), last), mask.size(1) - last
+            logps, entropies, aux = compute(
+                model, ids[:, columns], mask[:, columns], logits_to_keep - cut, **flags
+            )
+            # The loss masks the columns that are padded back.
+            entropies = None if entropies is None else F.pad(entropies, (0, cut))
+            parts.append((F.pad(logps, (0, cut)), entropies, aux))
+        logps, entropies, aux = zip(*parts, strict=True)
+        return (
+            torch.cat(logps),
+            None if entropies[0] is None else torch.cat(entropies),
+            None if aux[0] is None else torch.stack(aux).mean(),
+        )
+
+    # 2. Seconds of generation and rewards. The rest of TRL's ``step_time`` is training.
+
+    def _generate(self, prompts: list):
+        with self._timed("time/generation"):
+            return super()._generate(prompts)
+
+    @contextlib.contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        mode = "train" if self.model.training else "eval"
+        self._metrics[mode][name].append(time.perf_counter() - began)
+
+    # 3. Rewards. TRL 1.16 calls them unguarded (grpo_trainer.py:1626): if one raises on one
+    # process, the others wait for it until a time-out.
+
+    def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list) -> torch.Tensor:
+        with self._timed("time/rewards"):
+            rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        if errors := processes.gather(self._errors):
+            raise RewardFailed(errors[0])
+        if self.model.training:
+            self._unjudged = self._unjudged + 1 if rewards.isnan().all() else 0
+        if self._unjudged == _UNJUDGED_BATCHES:  # a server that is down would cost the night
+            raise RewardFailed(
+                f"reward_funcs: {', '.join(self.reward_func_names)} judged no completion of "
+                f"{_UNJUDGED_BATCHES} batches in a row; the warnings above say why"
+            )
+        if self.tools:
+            from r1_recipes.extras.agents.guard import for_the_table
+
+            self._log_completion_extra("turns", for_the_table(completions))
+        return rewards
+
+    # 4. FSDP 2. Accelerate's policy casts what the model returns to bf16 (1.15:
+    # utils/dataclasses.py:2141), in which a token's KL below 0.008 is 0. Transformers calls this
+    # before TRL shards the reference model.
 
     def create_accelerator_and_postprocess(self) -> None:
-        """Keep the log-probabilities of FSDP 2 in fp32, in which TRL computes them.
-
-        Accelerate's policy casts what the model returns to bf16, in which a token's KL below 0.008
-        is 0. Transformers calls this before TRL shards the reference model.
-        """
         super().create_accelerator_and_postprocess()
         plugin = self.accelerator.state.fsdp_plugin if self.is_fsdp_enabled else None
         if plugin and plugin.fsdp_version == 2 and plugin.mixed_precision_policy:
@@ -98,222 +152,88 @@ class RecipeGRPOTrainer(GuardedRewards, GRPOTrainer):
                 plugin.mixed_precision_policy, output_dtype=None
             )
 
-    def _generate(self, prompts: list):
-        with self._timed("time/generation"):
-            return super()._generate(prompts)
-
-    def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list) -> torch.Tensor:
-        if self.tools:
-            self._log_completion_extra("turns", [transcript(turns) for turns in completions])
-        with self._timed("time/rewards"):
-            rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-        self.check_rewards(rewards)
-        if self.model.training:
-            self._in_no_table = True
-            self._uncompared = self._window
-        if self.tools:
-            _write_arguments_as_text(completions)
-        return rewards
-
-    @contextlib.contextmanager
-    def _timed(self, name: str) -> Iterator[None]:
-        began = time.perf_counter()
-        if self._logged_step is None:
-            self._logged_step = self.state.global_step
-        try:
-            yield
-        finally:
-            if self.model.training:
-                self._seconds[name] += time.perf_counter() - began
-
-    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add ``time/generation`` and ``time/rewards``, in seconds per optimizer step; the rest of
-        TRL's ``step_time`` is training.
-        """
-        if "loss" in logs:
-            steps = max(1, self.state.global_step - (self._logged_step or 0))
-            logs |= {name: seconds / steps for name, seconds in self._seconds.items()}
-            self._seconds = dict.fromkeys(self._seconds, 0.0)
-            self._logged_step = self.state.global_step
-        # The model is not set back to training before the next step, so its mode does not tell.
-        if self._evaluating:
-            super().log(logs, start_time)
-            return
-        # TRL writes the whole generation batch at each step that is logged, also where many steps
-        # train on it.
-        table = self._logs
-        writes_table = self.log_completions and self._in_no_table
-        if writes_table:
-            table = _first_rows(table, self._logged_completions)
-            self._in_no_table = False
-        with attributes_set(self, _logs=table, log_completions=writes_table):
-            super().log(logs, start_time)
-
-    def _get_per_token_logps_and_entropies(
-        self, model, input_ids, attention_mask, logits_to_keep, batch_size=None, **options
-    ):
-        compute = super()._get_per_token_logps_and_entropies
-        # The loss asks for one micro-batch; the old and reference policy for all of a generation.
-        texts = all(value is None or value is False for value in options.values())
-        if not (self._trims and texts and batch_size):
-            result = compute(
-                model, input_ids, attention_mask, logits_to_keep, batch_size, **options
-            )
-            self._latest_logps = result[0].detach()
-            return result
-        logps = None
-        for rows, columns, kept in chunks_by_length(attention_mask, logits_to_keep, batch_size):
-            part = compute(model, input_ids[rows, columns], attention_mask[rows, columns], kept)[0]
-            if logps is None:
-                logps = part.new_zeros(len(input_ids), logits_to_keep)
-            logps[rows, :kept] = part
-        return logps, None, None
-
-    def _compute_loss(self, model, inputs: Rows) -> torch.Tensor:
-        loss = super()._compute_loss(model, inputs)
-        if self.model.training and self._token_shares:
-            self._weigh_by_tokens(self._token_shares[self._step % self.args.steps_per_generation])
-        # Until the first optimizer step of a rollout, the policy is the engine's. The rows of a
-        # window are sorted by length, so one micro-batch would show the longest only.
-        if self.model.training and self._uncompared:
-            self._uncompared -= 1
-            # TRL compares only to correct, and spends a pass on it.
-            corrects = self.vllm_importance_sampling_correction
-            if "sampling_per_token_logps" in inputs and not corrects:
-                self._log_engine_gap(inputs)
-        return loss
-
-    def _weigh_by_tokens(self, share: float) -> None:
-        """Convert what TRL logged of a micro-batch, so that the mean of micro-batches is of tokens.
-
-        Rows are sorted by length, so the short ones would count as much as the long ones.
-        """
-        clipped = _CLIPPED if self.importance_sampling_level == "token" else ()
-        for name in (*_TOKEN_MEANS, *clipped):
-            values = self._metrics["train"].get(name)
-            if values:
-                values[-1] *= share
-
-    def _log_engine_gap(self, inputs: Rows) -> None:
-        """Log how far trainer and engine differ in a token's log-probability, as TRL does with its
-        correction; all ranks must call it.
-        """
-        counted = _counted(inputs)
-        gaps = (self._latest_logps - inputs["sampling_per_token_logps"]).abs().float()
-        gaps = gaps[counted.bool() & ~gaps.isnan()]  # vLLM could not score those
-        if not gaps.numel():
-            gaps = gaps.new_zeros(1)
-        means, peaks = self.accelerator.gather(torch.stack([gaps.mean(), gaps.max()])).view(-1, 2).T
-        metrics = self._metrics["train"]
-        name = "sampling/sampling_logp_difference"
-        metrics[f"{name}/mean"].append(means.mean().item())
-        metrics[f"{name}/max"].append(peaks.max().item())
-
-    def _log_completion_extra(self, column: str, values: Sequence[Any]) -> None:
-        # TRL would append a second reward's values for the same column as further rows.
-        held = self._pending_extra_logs.get(column)
-        self._pending_extra_logs[column] = merged_column(held, values)
+    # 5. Evaluation. TRL 1.16 writes its completions over those of training of the same step, and
+    # keeps the last ``generation_batch_size`` rows alone (grpo_trainer.py:1088, 3327-3352).
 
     def evaluate(self, *args, **kwargs) -> dict[str, float]:
-        """Evaluate with the recipe's own sampling; completions go to ``eval_completions/``, those
-        of training stay as they are.
-        """
-        with self._sampling_for_evaluation(), self._completions_apart():
-            return super().evaluate(*args, **kwargs)
-
-    @contextlib.contextmanager
-    def _completions_apart(self) -> Iterator[None]:
-        output_dir = Path(self.args.output_dir)
-        path = output_dir / "completions" / f"completions_{self.state.global_step:05d}.parquet"
-        aside = path.with_name(f".{path.name}.aside")
-        writes = self.accelerator.is_main_process
-        if writes and path.exists():
-            path.rename(aside)
+        folder, name = Path(self.args.output_dir), f"completions_{self.state.global_step:05d}.parquet"
+        written, aside = folder / "completions" / name, folder / "completions" / f".{name}"
+        training = self._logs
+        rows = {key: [] for key in ("images", "prompt", "completion", "advantages")}
+        self._logs = {**rows, "rewards": defaultdict(list), "extra": defaultdict(list)}
+        main = self.accelerator.is_main_process
+        if main and written.exists():
+            written.rename(aside)
         try:
-            with attributes_set(self, _logs=copy.deepcopy(self._no_completions), _evaluating=True):
-                yield
+            return super().evaluate(*args, **kwargs)
         finally:
-            if writes and path.exists():
-                folder = output_dir / "eval_completions"
-                folder.mkdir(exist_ok=True)
-                path.rename(folder / path.name)
-            if writes and aside.exists():
-                aside.rename(path)
-
-    @contextlib.contextmanager
-    def _sampling_for_evaluation(self) -> Iterator[None]:
-        temperature = self._eval_temperature
-        length = self._eval_length
-        with attributes_set(self, max_completion_length=length):  # of an episode
-            if self.use_vllm:
-                with attributes_set(
-                    self.vllm_generation, temperature=temperature, max_completion_length=length
-                ):
-                    yield
-                return
-            settings = {"do_sample": temperature > 0, "temperature": temperature or None}
-            settings["max_new_tokens"] = length
-            if temperature == 0:  # greedy decoding would warn of them
-                settings |= {"top_p": None, "top_k": None, "min_p": None}
-            config = copy.deepcopy(self.generation_config)
-            config.update(**settings)
-            with attributes_set(
-                self,
-                generation_config=config,
-                generation_kwargs={**self.generation_kwargs, **settings},
-            ):
-                yield
+            self._logs = training
+            if main and written.exists():
+                (folder / "eval_completions").mkdir(exist_ok=True)
+                written.rename(folder / "eval_completions" / name)
+            if main and aside.exists():
+                aside.rename(written)
 
 
-def _counted(rows: Rows) -> torch.Tensor:
-    """Return the mask of the tokens that the model wrote, which alone count in a loss."""
-    return rows["completion_mask"] * rows.get("tool_mask", 1)
+def safe(reward: Any, errors: list[str]) -> Any:
+    """Return a reward that appends its error to ``errors``, with file and line, and pays 0.0."""
+    if isinstance(reward, torch.nn.Module):
+        return reward
+    name = getattr(reward, "__name__", type(reward).__name__)
+
+    @functools.wraps(reward, updated=())
+    def call(**columns: Any) -> list[float | None]:
+        count = len(columns["completions"])
+        with noted(name, errors):
+            return numbers(reward(**columns), count)
+        return [0.0] * count
+
+    @functools.wraps(reward, updated=())
+    async def call_async(**columns: Any) -> list[float | None]:
+        count = len(columns["completions"])
+        with noted(name, errors):
+            return numbers(await reward(**columns), count)
+        return [0.0] * count
+
+    return call_async if is_async_callable(reward) else call
 
 
-def _write_arguments_as_text(conversations: Sequence[list[Message]]) -> None:
-    """Write arguments of calls as JSON: TRL logs them, and Parquet writes neither `{}` nor `{"n":
-    1}` beside `{"n": "one"}`.
+@contextlib.contextmanager
+def noted(name: str, errors: list[str]) -> Iterator[None]:
+    """Append an error of this block to ``errors`` instead of raising it."""
+    try:
+        yield
+    except USER_ERRORS as error:
+        errors.append(f"reward {name!r} fails: {first_line(error)[:-1]}{user_code_place(error)}")
+
+
+def numbers(values: Any, count: int) -> list[float | None]:
+    """Return what a reward returned. Raise ValueError if it is not one number per completion."""
+    values = list(values)
+    if len(values) == count and all(value is None or math.isfinite(value) for value in values):
+        return values
+    raise ValueError(f"must return {count} finite numbers (or None), got {str(values)[:80]}")
+
+
+def by_length(batches: list[Batch]) -> list[Batch]:
+    """Sort the rows of several micro-batches by length.
+
+    The longest come first, so that what does not fit into memory fails at once.
     """
-    for messages in conversations:
-        for message in messages:
-            for call in message.get("tool_calls") or ():
-                function = call["function"]
-                call["function"] = {
-                    "name": str(function["name"]),
-                    "arguments": json.dumps(function.get("arguments")),
-                }
-
-
-def _first_rows(table: Any, count: int) -> Any:
-    if isinstance(table, dict):
-        return {key: _first_rows(rows, count) for key, rows in table.items()}
-    return list(islice(table, count))
-
-
-class RowOrder(TrainerCallback):
-    """Let a resumed run see the same rows in the same rollouts.
-
-    No checkpoint holds RepeatSampler's generator, whose draws are replayed, or TRL's count of
-    micro-batches, by which it generates. With several steps per rollout and a count from 0, each
-    later rollout would begin amid the rows of one and end amid those of the next.
-    """
-
-    def __init__(self, trainer: Any) -> None:
-        self._trainer = trainer
-
-    def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs) -> None:
-        batches: Any = getattr(train_dataloader, "batch_sampler", None)
-        # Accelerate wraps it, once for each kind of sharding.
-        while hasattr(batches, "batch_sampler"):
-            batches = batches.batch_sampler
-        sampler = getattr(batches, "sampler", None)
-        if not isinstance(sampler, RepeatSampler):
-            return
-        if sampler.shuffle:
-            for _ in range(int(state.epoch or 0)):
-                torch.randperm(sampler.num_samples, generator=sampler.generator)
-        if args.ignore_data_skip:  # the epoch begins anew
-            return
-        accumulated = args.gradient_accumulation_steps
-        steps = math.ceil(len(train_dataloader) / accumulated)  # an epoch, as Transformers counts
-        self._trainer._step = state.global_step % steps * accumulated
+    joined: Batch = {}
+    for key, first in batches[0].items():
+        parts = [batch[key] for batch in batches]
+        if isinstance(first, list):
+            joined[key] = [row for part in parts for row in part]
+        elif isinstance(first, torch.Tensor) and first.ndim:
+            joined[key] = torch.cat(parts)
+        else:
+            joined[key] = first
+    lengths = joined["prompt_mask"].sum(1) + joined["completion_mask"].sum(1)
+    order = lengths.argsort(descending=True, stable=True)
+    for key, value in joined.items():
+        if isinstance(value, list):
+            joined[key] = [value[row] for row in order.tolist()]
+        elif isinstance(value, torch.Tensor) and value.ndim:
+            joined[key] = value[order]
+    return split_tensor_dict(joined, len(batches))

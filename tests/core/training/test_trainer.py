@@ -1,40 +1,40 @@
-"""Private names of TRL that training/trainer.py overrides or reads, held against the installed TRL:
-an upgrade fails here first.
-"""
+"""The trainer's additions: no padding, rewards that fail, evaluations apart; and what it says."""
 
+import asyncio
 import inspect
-from collections import defaultdict
-from math import nan
+import logging
+import math
+import os
+import re
+import sys
 from types import SimpleNamespace
 
+import pandas
 import pytest
 
 pytest.importorskip("trl")
 
 import torch
+from transformers import TrainerState
 from trl import GRPOTrainer
 
-from r1_recipes.training.trainer import RecipeGRPOTrainer
+from r1_recipes import grpo
+from r1_recipes.training.callbacks import LearnsNothing, table_row
+from r1_recipes.training.trainer import RecipeTrainer, by_length, safe
+from tests.conftest import letters, metrics
+from tests.support.commands import succeed
+from tests.support.padded import gap, trained
+from tests.support.same_run import assert_same_run
+
+# Private names of TRL: an upgrade fails here first.
 
 OVERRIDDEN = {
     "_generate": ["self", "prompts"],
     "_calculate_rewards": ["self", "inputs", "prompts", "completions", "completion_ids_list"],
-    "_log_completion_extra": ["self", "column", "values"],
-    "log": ["self", "logs", "start_time"],
-    "_compute_loss": ["self", "model", "inputs"],
     "_get_per_token_logps_and_entropies": None,  # whatever TRL gives it is passed on
     "_prepare_inputs": ["self", "generation_batch"],
     "create_accelerator_and_postprocess": ["self"],
 }
-
-
-@pytest.mark.parametrize("name", OVERRIDDEN)
-def test_an_overridden_method_has_the_parameters_of_trl(name):
-    for trainer in (GRPOTrainer, RecipeGRPOTrainer):
-        pinned = OVERRIDDEN[name]
-        assert (
-            pinned is None or list(inspect.signature(getattr(trainer, name)).parameters) == pinned
-        ), trainer
 
 
 def overrides(trainer):
@@ -43,72 +43,229 @@ def overrides(trainer):
     return {name for name in own if hasattr(GRPOTrainer, name)} - {"__init__", "evaluate"}
 
 
-def test_every_private_override_is_pinned():
-    assert overrides(RecipeGRPOTrainer) == set(OVERRIDDEN)
+def test_every_private_override_has_the_parameters_of_trl():
+    assert overrides(RecipeTrainer) == set(OVERRIDDEN)
+    for name, pinned in OVERRIDDEN.items():
+        for trainer in (GRPOTrainer, RecipeTrainer):
+            found = list(inspect.signature(getattr(trainer, name)).parameters)
+            assert pinned is None or found == pinned, (trainer, name)
 
 
 def test_the_attributes_that_are_read_are_set_by_trl():
     source = inspect.getsource(GRPOTrainer)
     for line in (
-        "self._pending_extra_logs = defaultdict(list)",
-        "self._logs = {",
-        "self.generation_config =",
-        "self.generation_kwargs =",
+        '"prompt": deque(maxlen=args.generation_batch_size)',
         'self._metrics = {"train"',
         "self.reward_funcs = reward_funcs",
         "self.reward_func_names = []",
-        "self.vllm_importance_sampling_correction =",
-        # The first call of a loss is of the policy, and its first value are the log-probabilities.
-        "per_token_logps, entropies, aux_loss = self._get_per_token_logps_and_entropies(",
-        'output["sampling_per_token_logps"] = sampling_per_token_logps',
-        'mask = completion_mask if "tool_mask" not in inputs else completion_mask * '
-        'inputs["tool_mask"]',
-        "if self.accelerator.is_main_process and self.log_completions:",
-        # Padding is cut off what a generation leaves here.
         "self._buffered_inputs = [unsplit_pixel_values_by_grid(batch) for batch in generation_batches]",
         "inputs = self._buffered_inputs[self._step % self.args.steps_per_generation]",
+        'f"completions_{self.state.global_step:05d}.parquet"',
     ):
         assert line in source, line
-    # Rewards get the overridden method, not a copy of it.
-    assert 'reward_kwargs["log_extra"] = self._log_completion_extra' in source
 
 
-@pytest.mark.parametrize("correction", [False, True])
-def test_the_gap_to_the_engine_is_logged_until_the_policy_moves(correction):
-    """Of the two micro-batches that a window of sorted rows has; NaN, padding and a tool's words do
-    not count. TRL's correction logs it itself.
-    """
-    trainer = RecipeGRPOTrainer.__new__(RecipeGRPOTrainer)
-    trainer.model, trainer.vllm_importance_sampling_correction = (
-        SimpleNamespace(training=True),
-        correction,
-    )
-    trainer._uncompared, trainer._metrics = 2, {"train": defaultdict(list)}
-    trainer._token_shares = []
-    trainer.accelerator = SimpleNamespace(
-        gather=lambda values: torch.cat([values, values * 3])
-    )  # of a second rank
-    given = {
-        "completion_mask": torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]]),
-        "tool_mask": torch.tensor([[1, 1, 0, 1], [1, 1, 1, 1]]),
-        "sampling_per_token_logps": torch.tensor(
-            [[-1.0, -2.0, -9.0, nan], [-1.0, -2.0, -9.0, -9.0]]
-        ),
-    }
+# Padding
 
-    def loss(self, model, inputs):
-        self._latest_logps = torch.tensor([[-1.1, -2.1, 0.0, 0.0], [-1.0, -2.6, 0.0, 0.0]])
-        return torch.zeros(())
+LOSSES = ("grpo", "dapo", "dr_grpo", "cispo", "luspo", "sapo", "vespo", "bnpo")
 
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(GRPOTrainer, "_compute_loss", loss)
-        trainer.model.training = False
-        trainer._compute_loss(None, given)
-        trainer.model.training = True
-        for _ in range(3):
-            trainer._compute_loss(None, given)
-    logged = {name.rpartition("/")[2]: values for name, values in trainer._metrics["train"].items()}
-    if correction:
-        assert logged == {}
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss_type", LOSSES)
+def test_the_gradient_is_that_of_trl(tiny_model, tmp_path, loss_type):
+    keys = {"loss_type": loss_type, "beta": 0.04}
+    theirs, whole = trained(tiny_model, tmp_path / "theirs", False, **keys)
+    ours, cut = trained(tiny_model, tmp_path / "ours", True, **keys)
+    assert gap(theirs, ours) < 1e-6
+    assert len(cut) == len(whole) == 8
+    if loss_type == "bnpo":  # rows keep their places
+        assert sum(cut) < sum(whole)
     else:
-        assert logged == {"mean": [pytest.approx(0.2 * 2)] * 2, "max": [pytest.approx(0.6 * 3)] * 2}
+        assert cut == sorted(cut, reverse=True) and sum(cut) < 0.75 * sum(whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "keys", [{"num_iterations": 2}, {"steps_per_generation": 4}, {"top_entropy_quantile": 0.5}]
+)
+def test_the_gradient_is_that_of_trl_with_other_keys(tiny_model, tmp_path, keys):
+    theirs, ours = (trained(tiny_model, tmp_path / str(on), on, **keys)[0] for on in (False, True))
+    assert gap(theirs, ours) < 1e-6
+
+
+@pytest.mark.e2e
+def test_two_processes_have_the_gradient_of_trl(tiny_model, tmp_path):
+    """Each sorts its own rows; the gradients that they average are the same."""
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "2"]
+    command += ["--config_file", "accelerate_configs/ddp.yaml", "--mixed_precision", "no"]
+    command += ["--main_process_port", "0", "-m", "tests.support.padded"]
+    on_cpu = {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
+    environment = {**os.environ, **on_cpu, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    succeed([*command, str(tiny_model), str(tmp_path)], environment)
+    for rank in (0, 1):
+        theirs, ours = (torch.load(tmp_path / f"{trims}_{rank}.pt") for trims in (False, True))
+        assert gap(theirs["weights"], ours["weights"]) < 1e-6
+        assert sum(ours["sizes"]) < 0.9 * sum(theirs["sizes"])
+
+
+def test_rows_are_sorted_with_all_that_belongs_to_them():
+    masks = torch.tensor([[1, 0, 0], [1, 1, 1], [1, 1, 0], [0, 0, 0]])
+    batch = {"prompt_mask": torch.ones(4, 2), "completion_mask": masks, "ids": masks * 7}
+    batch |= {"names": ["one", "three", "two", "none"], "total": torch.tensor(6), "absent": None}
+    halves = [{k: v[i : i + 2] if hasattr(v, "__len__") and getattr(v, "ndim", 1) else v
+               for k, v in batch.items()} for i in (0, 2)]
+    first, second = by_length(halves)
+    assert first["names"] + second["names"] == ["three", "two", "one", "none"]
+    assert first["ids"].tolist() == [[7, 7, 7], [7, 7, 0]] and second["total"] == 6
+
+
+# Rewards
+
+OWN = "tests.core.training.test_trainer"
+_fails_at: list[int] = []
+
+
+def own(completions, trainer_state, **columns):
+    """Raise KeyError in the steps of ``_fails_at``."""
+    if trainer_state.train_batch_size is not None and trainer_state.global_step in _fails_at:
+        raise KeyError("gold")
+    return letters(completions)
+
+
+async def own_later(completions, trainer_state, **columns):
+    await asyncio.sleep(0)
+    return own(completions, trainer_state, **columns)
+
+
+def silent(completions, **columns):
+    return [None] * len(completions)
+
+
+def failed(path, capsys):
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        grpo.main([path])
+    said = capsys.readouterr().err
+    assert ended.value.code == 2 and "Traceback" not in said, said
+    (line,) = [line for line in said.splitlines() if line.startswith("error: ")]
+    return line
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["own", "own_later"])
+def test_a_reward_that_fails_is_named_and_its_last_step_is_saved(
+    write_recipe, tmp_path, capsys, name
+):
+    path, run = write_recipe("grpo", reward_funcs=[f"{OWN}:{name}"], save_steps=2), tmp_path / "run"
+    _fails_at[:] = [3]
+    line = failed(path, capsys)
+    place = rf"\({re.escape(__file__)}:\d+\)"
+    assert re.search(rf"reward '{name}' fails: KeyError: 'gold' {place}.*after step 3\.", line), line
+    assert (run / "checkpoint-3" / "trainer_state.json").is_file()
+    _fails_at.clear()
+    grpo.main([path])
+    assert [entry["step"] for entry in metrics(run)] == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.slow
+def test_three_batches_without_a_reward_stop_the_run(write_recipe, tmp_path, capsys):
+    line = failed(write_recipe("grpo", reward_funcs=[f"{OWN}:silent"]), capsys)
+    assert "reward_funcs: silent judged no completion of 3 batches in a row" in line
+    assert (tmp_path / "run" / "checkpoint-2").is_dir()
+
+
+@pytest.mark.parametrize("result", [[1.0], [1.0, math.inf], ["a", "b"], 3, None])
+def test_what_is_not_a_number_per_completion_is_an_error(result):
+    errors = []
+    paid = safe(lambda completions, **columns: result, errors)(completions=["a", "b"])
+    assert paid == [0.0, 0.0] and len(errors) == 1 and f"{__file__}:" not in errors[0]
+
+
+# Evaluation
+
+
+@pytest.mark.slow
+def test_an_evaluation_is_written_whole_and_apart(write_recipe, tmp_path):
+    keys = {"eval_strategy": "steps", "eval_steps": 1, "num_generations_eval": 2, "max_steps": 2}
+    keys |= {"dataset_train_split": "train[3:]", "dataset_test_split": "train[:5]"}
+    grpo.main([write_recipe("grpo", **keys, per_device_eval_batch_size=2, log_completions=True)])
+    tables = {}
+    for folder in ("completions", "eval_completions"):
+        files = sorted((tmp_path / "run" / folder).iterdir())
+        assert [f.name for f in files] == [f"completions_0000{step}.parquet" for step in (1, 2)]
+        tables[folder] = pandas.concat(map(pandas.read_parquet, files))
+    assert len(tables["eval_completions"]) == 2 * 5 * 2 and len(tables["completions"]) == 2 * 4
+    asked = [set(table["prompt"].astype(str)) for table in tables.values()]
+    assert asked[0].isdisjoint(asked[1])  # two rows are in both splits: they are not trained on
+
+
+# What the run says
+
+
+def said(weights, *entries, every=1):
+    """What is said of log entries, each every so many steps."""
+    lines = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())
+    logger = logging.getLogger("r1_recipes.training.callbacks")
+    logger.addHandler(handler)
+    callback, state = LearnsNothing(weights), TrainerState(logging_steps=every)
+    args = SimpleNamespace(num_generations=8, max_completion_length=512)
+    for number, entry in enumerate(entries, start=1):
+        state.global_step = number * every
+        callback.on_log(args, state, None, logs={"loss": 0.0, **entry})
+        callback.on_log(args, state, None, logs={"eval_loss": 0.0})
+    logger.removeHandler(handler)
+    return lines
+
+
+FLAT, FINE = {"frac_reward_zero_std": 1.0}, {"frac_reward_zero_std": 0.5}
+CUT = {"completions/clipped_ratio": 1.0, "frac_reward_zero_std": 1.0}
+
+
+def test_a_run_that_learns_nothing_says_so_once_for_each_cause():
+    both = {"accuracy": 1.0, "format": 1.0}
+    assert said(both, *[FLAT] * 9, FINE, *[FLAT] * 9) == []
+    (line,) = said(both, *[FLAT] * 30)
+    assert line.startswith("steps 1 to 10: all completions of a prompt got the same reward")
+    assert "num_generations (8)" in line
+    assert len(said(both, *[{"reward_std": 0.0}] * 10)) == 1
+    assert len(said(both, FLAT, FLAT, every=5)) == 1 and said(both, FLAT, every=5) == []
+    assert "max_completion_length (512)" in said(both, *[CUT] * 12)[0]
+
+
+def test_a_run_that_learns_the_wrong_reward_says_so():
+    def spread(accuracy, form):
+        return [{"rewards/accuracy/std": accuracy, "rewards/form/std": form}] * 10
+
+    weights = {"accuracy": 1.0, "form": 2.0, "repetition": -1.0}
+    (line,) = said(weights, *spread(0.3, 0.2))
+    assert "the run learns form (weight 2)" in line and "reward_weights" in line
+    assert said(weights, *spread(0.5, 0.2)) == []  # an answer's reward may lead
+    assert said({"form": 1.0, "other": 1.0}, *spread(0.0, 0.2)) == []  # nothing judges answers
+
+
+LOGGED = {"reward": 0.5, "rewards/accuracy/mean": 0.25, "rewards/accuracy/std": 0.4}
+LOGGED |= {"rewards/language_consistency/mean": float("nan"), "completions/mean_length": 37.25}
+LOGGED |= {"loss": 0.1, "completions/clipped_ratio": 1.0, "entropy": "0.0004", "kl": -0.125}
+LOGGED |= {"num_tokens": 3e6, "grad_norm": 1234.5, "step": "1/10", "step_time": 12.5, "eta": "1:02"}
+
+
+def test_a_row_shows_what_a_person_watches():
+    header, row = table_row(LOGGED)
+    names = "step reward accuracy language_ length cut entropy KL grad s/step ETA"
+    assert " ".join(header.split()) == names
+    figures = "1/10 0.500 0.250 nan 37.2 1.000 4e-04 -0.125 1.23k 12.5 1:02"
+    assert " ".join(row.split()) == figures and len(header) == len(row)
+    assert table_row({"reward": None}) == (f"{'reward':>10}", f"{'nan':>10}")
+    assert table_row({"loss": "0.1221"})[1].split() == ["0.122"]
+
+
+@pytest.mark.slow
+def test_one_seed_is_one_run(write_recipe, tmp_path):
+    path = write_recipe("grpo", max_steps=3, save_strategy="no")
+    for name, seed in (("first", 3), ("again", 3), ("other", 4)):
+        grpo.main([path, "--output_dir", str(tmp_path / name), "--seed", str(seed)])
+    assert_same_run(tmp_path / "again", tmp_path / "first")
+    with pytest.raises(AssertionError):
+        assert_same_run(tmp_path / "other", tmp_path / "first")

@@ -1,1 +1,0 @@
-"""Run folders: what a run recorded, its checkpoints, and what it resumes from."""
