@@ -72,7 +72,7 @@ def test_the_wheel_holds_every_file_of_the_package(wheel):
         files = [
             path
             for path in (REPOSITORY / name).rglob("*.*")
-            if path.suffix in (".yaml", ".jsonl", ".jinja", ".sh")
+            if path.suffix in (".yaml", ".jsonl", ".jinja", ".sh", ".py")
         ]
         wanted |= {
             f"r1_recipes/shipped/{path.relative_to(REPOSITORY).as_posix()}" for path in files

@@ -3,37 +3,28 @@
 ``python -m r1_recipes.evaluate recipes/NAME.yaml --model A --model B [--num_samples 4] [--backend
 vllm] [--output DIR]``
 
-Several processes (``accelerate launch``, ``torchrun``) share the rows, and the first one scores all
-completions. docs/evaluate_and_serve.md explains the numbers.
+docs/evaluate_and_serve.md explains the numbers.
 """
 
 import argparse
-import itertools
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, get_args
 
-from r1_recipes.common import console, processes
+from r1_recipes.common import console
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.files import write_whole
 from r1_recipes.common.yaml_text import read_yaml
-from r1_recipes.metrics.intervals import mean_interval
-from r1_recipes.metrics.run import BATCH_SIZE, Sampling, ask, evaluate_model, rows_to_judge
-from r1_recipes.metrics.scores import COMPARED, Scores
-from r1_recipes.metrics.tables import difference_line, differences, markdown_table
+from r1_recipes.evaluation import ask, evaluate_model, for_generation, held_out_rows
 from r1_recipes.models.smoke import smoke_overrides
 from r1_recipes.recipe import Recipe, load_recipe
 from r1_recipes.recipe.types import Backend
+from r1_recipes.scoring import report
 
 
 def load_benchmark(argv: Sequence[str], *, asks: bool = False) -> Recipe:
-    """Load the recipe of a command line, whose first word is the path.
-
-    It must be a benchmark (which has ``num_samples``) or a GRPO recipe. With ``asks``, any training
-    recipe is allowed.
-    """
+    """Load a benchmark (which has ``num_samples``) or a GRPO recipe. ``asks``: or any other."""
     keys = read_yaml(Path(argv[0]))
     method = "grpo"
     if "num_samples" in keys:
@@ -49,148 +40,76 @@ def main(argv: Sequence[str] | None = None) -> None:
         prog="python -m r1_recipes.evaluate",
         description=__doc__.splitlines()[0],
         epilog="Override any key of the recipe with --key value. --smoke tries the command in "
-        "seconds, with a tiny random model on a few rows.",
+        "seconds, with a tiny random model on a few rows. Defaults are the benchmark's.",
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "recipe",
-        help="a benchmark or a GRPO recipe, for its test split, format, rewards and generation "
-        "settings",
-    )
-    parser.add_argument(
-        "--model",
-        action="append",
-        help="path or id; repeat it to compare models (default: the recipe's model)",
-    )
-    parser.add_argument(
-        "--num_samples",
-        type=int,
-        help="sampled completions per row; 0: only greedy (default: the benchmark's, else 4)",
-    )
-    parser.add_argument(
-        "--batch_size",
-        type=int,
-        help=f"completions generated at once (default: the benchmark's, else {BATCH_SIZE})",
-    )
-    parser.add_argument(
-        "--seed", type=int, help="seed of the sampling (default: the benchmark's, else 0)"
-    )
-    parser.add_argument(
-        "--backend",
-        choices=get_args(Backend),
-        help="what generates the completions (default: the benchmark's, else transformers)",
-    )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        help="folder for all numbers (JSON) and completions (Parquet); an interrupted evaluation "
-        "resumes from it",
-    )
-    parser.add_argument(
-        "--with_models",
-        "--with-models",
-        action="store_true",
-        help="also score with reward_models and match_judge (OPENAI_BASE_URL)",
-    )
-    parser.add_argument(
-        "--ask",
-        metavar="QUESTION",
-        help="do not evaluate: print each model's answer to this question",
-    )
+    add = parser.add_argument
+    add("recipe", help="a benchmark or a GRPO recipe: test split, format, rewards, sampling")
+    add("--model", action="append", help="path or id; repeat it to compare (default: the recipe's)")
+    add("--num_samples", type=int, help="samples per row; 0: only greedy (else 4)")
+    add("--batch_size", type=int, help="completions generated at once (else 128)")
+    add("--seed", type=int, help="seed of the sampling (else 0)")
+    add("--backend", choices=get_args(Backend), help="what generates (else transformers)")
+    add("--output", type=Path, help="folder for numbers and completions, from which it resumes")
+    add("--ask", metavar="QUESTION", help="only print each model's answer to this question")
     with console.reported_errors():
         options, overrides = parser.parse_known_args(argv)
         recipe = load_benchmark([options.recipe, *overrides], asks=options.ask is not None)
         console.set_up_logging(recipe.training)
+        chosen: dict[str, Any] = {
+            "num_samples": 4,
+            "batch_size": 128,
+            "seed": 0,
+            "backend": "transformers",
+        }
+        if recipe.method == "evaluate":
+            script, training = recipe.script, recipe.training
+            chosen |= {"num_samples": script.num_samples, "backend": script.backend}
+            chosen |= {"batch_size": training.generation_batch_size, "seed": training.seed}
+        chosen |= {key: vars(options)[key] for key in chosen if vars(options)[key] is not None}
+        num_samples, backend = chosen.pop("num_samples"), chosen["backend"]
+        _check(recipe, num_samples, chosen["batch_size"], backend)
         models = options.model or [recipe.model.model_name_or_path]
         if None in models:
             raise RecipeError(
                 f"--model: missing, and {options.recipe} names no model. Fix: a checkpoint's "
                 "folder, or a hub id"
             )
-        processes.connect(use_cpu=recipe.training.use_cpu)
         if options.ask is not None:
-            backend = options.backend or getattr(recipe.script, "backend", "transformers")
             for name in models:
-                console.say(f"=== {name}\n{ask(recipe, name, options.ask, backend)}\n")
+                answer = ask(for_generation(recipe, name, **chosen), options.ask, backend)
+                console.say(f"=== {name}\n{answer}\n")
             return
-        sampling = _sampling(recipe, options)
-        rows, judged_on = rows_to_judge(recipe)
-        scores: list[Any] = []
+        rows, judged_on = held_out_rows(recipe)
+        scores = []
         for number, name in enumerate(models, start=1):
             # Two checkpoints may have the same folder name.
-            folder = options.output / f"{number}_{Path(name).name}" if options.output else None
-            scores.append(
-                evaluate_model(
-                    name,
-                    rows,
-                    recipe,
-                    sampling,
-                    folder=folder,
-                    with_models=options.with_models,
-                    judged_on=judged_on,
-                )
-            )
-        if None not in scores:  # only the first process has them
-            _report(scores, options.output)
+            folder = options.output and options.output / f"{number}_{Path(name).name}"
+            asked = for_generation(recipe, name, **chosen)
+            scores.append(evaluate_model(asked, rows, num_samples, backend, folder))
+        text = report(scores, judged_on)
+        console.say(text)
+        if options.output:
+            # The bounds of a single row are infinite, which JSON cannot write.
+            entries = json.loads(json.dumps(scores), parse_constant=lambda infinity: None)
+            content = json.dumps(entries, indent=1, ensure_ascii=False)
+            write_whole(options.output / "results.json", content)
+            write_whole(options.output / "results.md", text + "\n")
 
 
-def _sampling(recipe: Recipe, options: argparse.Namespace) -> Sampling:
-    """Return how to sample: from the command line, the benchmark, or the defaults, in this
-    order.
-    """
-    sampling = Sampling()
-    if recipe.method == "evaluate":
-        training = recipe.training
-        script = recipe.script
-        sampling = Sampling(
-            script.num_samples, training.generation_batch_size, training.seed, script.backend
-        )
-    typed = {name: getattr(options, name) for name in asdict(sampling)}
-    given = {name: value for name, value in typed.items() if value is not None}
-    sampling = replace(sampling, **given)
-    if sampling.num_samples < 0 or sampling.batch_size < 1:
+def _check(recipe: Recipe, num_samples: int, batch_size: int, backend: str) -> None:
+    if num_samples < 0 or batch_size < 1:
         raise RecipeError("--num_samples must be 0 or more, and --batch_size 1 or more")
-    if recipe.training.temperature == 0 and sampling.num_samples > 1:
+    if recipe.training.temperature == 0 and num_samples > 1:
         raise RecipeError(
-            f"--num_samples: temperature 0 gives {sampling.num_samples} identical samples per row. "
+            f"--num_samples: temperature 0 gives {num_samples} identical samples per row. "
             f"Fix: --num_samples 0, or a temperature above 0"
         )
-    return sampling
-
-
-def _report(scores: Sequence[Scores], output: Path | None) -> None:
-    """Print the tables. With ``output``, write them to ``results.md`` and all numbers to
-    ``results.json``.
-    """
-    parts = [markdown_table([(score.model, score, None) for score in scores], full=True)]
-    entries = [_entry(score) for score in scores]
-    for number, (before, after) in enumerate(itertools.pairwise(scores), start=1):
-        what = f"{after.model} compared with {before.model}"
-        parts.append(difference_line(before, after, what, full=True))
-        entries[number]["difference"] = {"over": before.model, **differences(before, after)}
-    parts.append(f"Judged on {scores[0].judged_on}.")
-    report = "\n\n".join(parts)
-    console.say(report)
-    if output:
-        # The bounds of a single row are infinite, which JSON cannot write.
-        entries = json.loads(json.dumps(entries), parse_constant=lambda infinity: None)
-        write_whole(output / "results.json", json.dumps(entries, indent=1, ensure_ascii=False))
-        write_whole(output / "results.md", report + "\n")
-
-
-def _entry(scores: Scores) -> dict[str, Any]:
-    """Return one model's part of ``results.json``. Intervals are ``[mean, low, high]``."""
-    n = scores.num_samples
-    intervals = {
-        name: mean_interval(values, max(1, n))
-        for name in (*COMPARED, "majority")
-        if (values := getattr(scores, name))
-    }
-    ks = {2**i for i in range(n.bit_length())}
-    if n:
-        ks.add(n)
-    pass_at = {k: mean_interval(scores.pass_at(k), n) for k in sorted(ks)}
-    return {**asdict(scores), "intervals": intervals, "pass_at": pass_at}
+    if backend == "openai" and recipe.script.chat_template:
+        raise RecipeError(
+            f"{recipe.path}: chat_template: has no effect with backend openai, because the server "
+            f"applies its own template. Fix: remove chat_template"
+        )
 
 
 if __name__ == "__main__":

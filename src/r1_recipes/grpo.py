@@ -13,8 +13,8 @@ from r1_recipes.models.tokenizer import load_tokenizer
 from r1_recipes.prompts.served import trained_system_prompt
 from r1_recipes.recipe import Recipe
 from r1_recipes.rewards import get_reward_funcs
-from r1_recipes.rewards.routing import route
-from r1_recipes.rewards.trial import try_own_rewards
+from r1_recipes.rewards.tasks import route
+from r1_recipes.rewards.call import try_own_rewards
 from r1_recipes.training.rows import load_splits
 from r1_recipes.training.train import save, start, train, trainer_arguments
 

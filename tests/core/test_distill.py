@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from r1_recipes import distill
-from r1_recipes.training import start
 
 pytestmark = pytest.mark.slow
 
@@ -16,7 +15,6 @@ SERVER = {"distill_with": "server", "max_completion_length": 8, "temperature": 1
 def with_client(monkeypatch) -> None:
     """TRL's client without vLLM, which it needs for the weights of a student's server alone."""
     monkeypatch.setattr("trl.generation.vllm_client.is_vllm_available", lambda **_: True)
-    monkeypatch.setattr(start, "check_generation_backend", lambda recipe: None)
 
 
 def test_a_missing_teacher_is_named(write_recipe, with_client, monkeypatch, capsys) -> None:

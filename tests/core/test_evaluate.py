@@ -6,78 +6,60 @@ import pytest
 import yaml
 
 from r1_recipes import evaluate
-from r1_recipes.metrics.run import judges_of, rows_to_judge
-from r1_recipes.metrics.scores import judge
+from r1_recipes.common.errors import RecipeError
+from r1_recipes.evaluation import held_out_rows
+from r1_recipes.generation import Completion
+from r1_recipes.prompts import FORMATS
+from r1_recipes.scoring import score_table, summarize
 from tests.conftest import REPOSITORY
 from tests.support.chat_server import chat_server, reply
 
 
-def test_the_command_judges_two_models_on_rows_that_a_length_limit_would_drop(tmp_path, capsys):
+def test_two_models_are_judged_and_an_evaluation_resumes(tmp_path, capsys, caplog):
     import pandas
 
     from r1_recipes.models.smoke import build_tiny_model
 
     model = str(build_tiny_model(tmp_path / "model", {}))
-    rows = [
-        {"prompt": "2 + 2?", "solution": "4"},
-        {"prompt": "Why?", "solution": "Why?"},
-        {"prompt": "3 + 3?", "solution": "6"},
-    ]
-    (tmp_path / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    rows = [("2 + 2?", "4"), ("Why?", "Why?"), ("3 + 3?", "6")]
+    lines = [json.dumps({"prompt": prompt, "solution": gold}) + "\n" for prompt, gold in rows]
+    (tmp_path / "test.jsonl").write_text("".join(lines))
     recipe = tmp_path / "judge.yaml"
     recipe.write_text(
-        f"model_name_or_path: {model}\ndataset_name: {tmp_path / 'test.jsonl'}\nmapper: "
-        f"prompt_solution\nreward_funcs: [accuracy]\n"
-        "dataset_test_split: train\n"
-        f"max_prompt_tokens: 1\nmax_completion_length: 4\nuse_cpu: true\nbf16: false\ndtype: "
-        f"float32\noutput_dir: {tmp_path / 'run'}\n"
+        f"model_name_or_path: {model}\ndataset_name: {tmp_path / 'test.jsonl'}\n"
+        "mapper: prompt_solution\nreward_funcs: [accuracy]\ndataset_test_split: train\n"
+        "max_prompt_tokens: 1\nmax_completion_length: 4\nuse_cpu: true\nbf16: false\n"
+        f"dtype: float32\noutput_dir: {tmp_path / 'run'}\n"
     )
     output = tmp_path / "scores"
-    command = [
-        str(recipe),
-        "--model",
-        model,
-        "--model",
-        model,
-        "--num_samples",
-        "2",
-        "--output",
-        str(output),
-    ]
+    models = ["--model", model, "--model", model]
+    command = [str(recipe), *models, "--num_samples", "2", "--output", str(output)]
     evaluate.main(command)
     first, second = json.loads((output / "results.json").read_text())
     assert set(first["pass_at"]) == {"1", "2"} and first["num_samples"] == 2
+    # Rows that a training run's length limit would drop; three completions each.
     table = pandas.read_parquet(output / "2_model" / "completions.parquet")
-    # two rows, one greedy and two sampled completions each
-    assert list(table["sample"]) == [-1, 0, 1] * 2 and list(table["index"]) == [0, 0, 0, 1, 1, 1]
-    # "Because." is not mathematics: nobody can be judged by it, so it is left out for both.
-    assert len(first["greedy"]) == len(second["sampled"]) == 2
+    assert list(table["sample"]) == [-1, 0, 1] * 3 and list(table["index"])[::3] == [0, 1, 2]
+    # "Why?" is not mathematics, so nobody can judge it: it counts as wrong, and a warning says so.
+    assert len(first["greedy"]) == len(second["sampled"]) == 3
+    assert "3 of 9 completions get no score from any of ['accuracy']" in caplog.text
     printed = capsys.readouterr().out
     assert "greedy +0.0 points" in printed
-    assert (
-        f"Judged on 2 training rows (split 'train' of {tmp_path / 'test.jsonl'}), none of "
-        f"them held out." in printed
-    )
+    assert f"3 rows of split 'train' of {tmp_path / 'test.jsonl'}, which are training" in printed
 
-    # Again: nothing is generated anew, also where one row had been lost; other settings are
-    # refused.
-    shard = output / "1_model" / "completions" / "shard-00000.jsonl"
-    lines = shard.read_bytes().splitlines(keepends=True)
-    shard.write_bytes(lines[0])
+    # Again, with one row lost: only that row is generated anew.
+    file = output / "1_model" / "completions.jsonl"
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join(lines[:3]))
     evaluate.main(command)
-    assert (
-        shard.read_bytes() == lines[0]
-        and len(shard.with_name("shard-00001.jsonl").read_bytes().splitlines()) == 1
-    )
+    assert file.read_bytes().startswith(b"".join(lines[:3]))
+    assert len(file.read_bytes().splitlines()) == len(lines) == 4
     assert json.loads((output / "results.json").read_text())[1] == second
-    with pytest.raises(SystemExit):
-        evaluate.main([*command, "--temperature", "0.5"])
-    assert "holds completions of other rows, settings or weights" in capsys.readouterr().err
-    for changed in (["--prefill", "So"], ["--dtype", "bfloat16"]):
+    # Other settings are refused, and a template whose file says something else now.
+    for changed in ("--temperature=0.5", "--prefill=So", "--dtype=bfloat16"):
         with pytest.raises(SystemExit):
-            evaluate.main([*command, *changed])
-        assert "holds completions of other" in capsys.readouterr().err
-    # So is a template whose file says something else now.
+            evaluate.main([*command, changed])
+        assert "holds completions of other settings or weights" in capsys.readouterr().err
     template = tmp_path / "plain.jinja"
     template.write_text("{% for message in messages %}{{ message.content }}{% endfor %}")
     command += ["--chat_template", str(template), "--output", str(tmp_path / "templated")]
@@ -85,11 +67,19 @@ def test_the_command_judges_two_models_on_rows_that_a_length_limit_would_drop(tm
     template.write_text(f"Please: {template.read_text()}")
     with pytest.raises(SystemExit):
         evaluate.main(command)
-    assert "holds completions of other" in capsys.readouterr().err
+    assert "chat_template: " in capsys.readouterr().err
 
-    evaluate.main([str(recipe), "--model", model, "--model", model, "--ask", "2 + 2?"])
+    evaluate.main([str(recipe), *models, "--ask", "2 + 2?"])
     assert capsys.readouterr().out.count(f"=== {model}") == 2
     assert not (tmp_path / "run").exists()
+
+
+def test_rows_that_no_reward_can_read_are_refused_before_anything_is_generated(benchmark, tmp_path):
+    rows = tmp_path / "words.jsonl"
+    rows.write_text(json.dumps({"prompt": "Who?", "solution": "Who knows?"}) + "\n")
+    changes = {"dataset_name": str(rows), "mapper": "prompt_solution", "reward_funcs": ["accuracy"]}
+    with pytest.raises(RecipeError, match=r"accuracy cannot score the rows .*Fix: .*answer_match"):
+        held_out_rows(evaluate.load_benchmark([benchmark(**changes)]))
 
 
 @pytest.fixture
@@ -180,43 +170,25 @@ def test_a_benchmark_defines_its_evaluation(benchmark, tiny_model, tmp_path, cap
 
 
 def test_a_model_behind_a_server_is_judged_like_any_other(benchmark, tmp_path, capsys, monkeypatch):
-    """Greedy right, sampled wrong; the second sum's greedy request fails for good the
-    first time.
-    """
-    refusing = [True]
+    """Greedy right, sampled wrong; the server refuses the second sum's greedy request."""
 
     def answer(body, before):
-        question = body["messages"][-1]["content"]
-        if refusing and question == "2+3?":
+        question, greedy = body["messages"][-1]["content"], body["temperature"] == 0
+        if question == "2+3?" and greedy:
             return 400
-        value = sum(map(int, question.removesuffix("?").split("+")))
-        return reply(
-            f"<think>\na\n</think>\n<answer>\n{value if body['temperature'] == 0 else -1}\n</answer>",
-            tokens=7,
-        )
+        value = sum(map(int, question.removesuffix("?").split("+"))) if greedy else -1
+        return reply(f"<think>\na\n</think>\n<answer>\n{value}\n</answer>", tokens=7)
 
-    command = [
-        benchmark(backend="openai"),
-        "--model",
-        "served",
-        "--output",
-        str(tmp_path / "scores"),
-    ]
+    output = tmp_path / "scores"
+    command = [benchmark(backend="openai"), "--model", "served", "--output", str(output)]
     with chat_server(answer) as (url, seen):
         monkeypatch.setenv("OPENAI_BASE_URL", url)
         monkeypatch.setenv("OPENAI_API_KEY", "x")
-        with pytest.raises(SystemExit):
-            evaluate.main(command)
-        assert "row 1 cannot be completed" in capsys.readouterr().err
-        refusing.clear()
         evaluate.main(command)
-        (scores,) = json.loads((tmp_path / "scores" / "results.json").read_text())
-        assert (scores["greedy"], scores["sampled"], scores["mean_tokens"]) == (
-            [1.0] * 3,
-            [0.0] * 3,
-            7.0,
-        )
-        assert scores["rewards"] == {} and {body["model"] for body in seen} == {"served"}
+        (scores,) = json.loads((output / "results.json").read_text())
+        assert (scores["greedy"], scores["sampled"]) == ([1.0, 0.0, 1.0], [0.0] * 3)
+        assert scores["mean_tokens"] == 7.0 and set(scores["rewards"]) >= {"accuracy", "format"}
+        assert {body["model"] for body in seen} == {"served"}
         # Each sample has a seed of its own, greedy requests none.
         assert {("seed" in body) for body in seen if body["temperature"] == 0} == {False}
         assert len({body["seed"] for body in seen if body["temperature"]}) == 6
@@ -279,10 +251,7 @@ BENCHMARKS = {
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
-def test_a_shipped_benchmark_reads_its_set_and_judges_it(name, tmp_path, monkeypatch):
-    from r1_recipes.completions.types import Completion
-    from r1_recipes.prompts import FORMATS
-
+def test_a_shipped_benchmark_reads_its_set_and_judges_it(name, tmp_path):
     row, right, wrong = BENCHMARKS[name]
     data = tmp_path / "rows.jsonl"
     data.write_text(json.dumps(row) + "\n")
@@ -290,17 +259,13 @@ def test_a_shipped_benchmark_reads_its_set_and_judges_it(name, tmp_path, monkeyp
         [str(REPOSITORY / "recipes" / "benchmarks" / f"{name}.yaml"), "--dataset_name", str(data)]
     )
     assert recipe.script.num_samples >= 1 and recipe.training.max_completion_length >= 1024
-    rows = rows_to_judge(recipe)[0]
+    rows = held_out_rows(recipe)[0]
     fmt = FORMATS[recipe.script.response_format]
-    texts = [
-        fmt.render("It is so.", right),
-        fmt.render("It is so.", wrong),
-        f"So the answer is {right}",
-    ]
-    groups = [[Completion(text, 20, "stop") for text in texts]]
-    scores, table = judge("m", fmt, rows, groups, judges_of(recipe, fmt), {}, None)
-    assert (list(table["correct"]), list(table["lenient"])) == (
-        [True, False, False],
-        [True, False, True],
-    )
-    assert scores.greedy == [1.0] and scores.sampled == [0.0] and scores.sampled_lenient == [0.5]
+    texts = [fmt.render("So.", right), fmt.render("So.", wrong), f"So the answer is {right}"]
+    groups = [[Completion(text, 20, True) for text in texts]]
+    table = score_table(recipe, fmt, rows, groups, None)
+    assert list(table["correct"]) == [True, False, False]
+    assert list(table["lenient"]) == [True, False, True]
+    scores = summarize(table)
+    assert (scores["greedy"], scores["sampled"]) == ([1.0], [0.0])
+    assert scores["sampled_lenient"] == [0.5]

@@ -1,4 +1,4 @@
-"""Generation end to end: a run killed at any moment goes on, servers that fail lose nothing."""
+"""Generation end to end: a run killed at any moment resumes, servers that fail lose nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import pytest
 import yaml
 
 from r1_recipes import generate
-from r1_recipes.completions.types import sample_seed
 from tests.conftest import SUMS
 from tests.support.chat_server import chat_server, reply
 
@@ -53,16 +52,18 @@ def recipe(tmp_path, tiny_model, sums):
 
 
 def stored(run):
-    """Every record of every shard, as it stands there."""
-    return [
-        json.loads(line)
-        for path in sorted((run / "completions").glob("*.jsonl"))
-        for line in path.read_text().splitlines()
-    ]
+    """The record of each row; the first line says what made them."""
+    lines = (run / "completions" / "completions.jsonl").read_text().splitlines()[1:]
+    return [json.loads(line) for line in lines]
 
 
 def texts(run):
     return {record["index"]: [c["text"] for c in record["completions"]] for record in stored(run)}
+
+
+def made(run):
+    lines = (run / "dataset" / "train.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
 
 
 @pytest.fixture
@@ -77,22 +78,22 @@ def test_every_row_gets_its_completions_and_a_data_set(recipe, tmp_path, capsys,
     generate.main([recipe()])
     run = tmp_path / "run"
     records = stored(run)
-    assert Counter(r["index"] for r in records) == dict.fromkeys(range(8), 1)
-    for record, (a, b) in zip(sorted(records, key=lambda r: r["index"]), SUMS, strict=True):
-        assert (
-            record["question"] == f"{a}+{b}?"
-            and record["columns"]["solution"] == str(a + b)
-            and record["error"] is None
-        )
-        assert len(record["completions"]) == 2 and all(
-            1 <= c["tokens"] <= 8 for c in record["completions"]
-        )
+    assert Counter(record["index"] for record in records) == dict.fromkeys(range(8), 1)
+    for record in records:
+        assert [1 <= c["tokens"] <= 8 for c in record["completions"]] == [True, True]
     from r1_recipes.data import load_rows
 
     rows = load_rows(str(run / "dataset"), "train")
     assert rows["question"] == [f"{a}+{b}?" for a, b in SUMS for _ in range(2)]
+    assert rows["solution"] == [str(a + b) for a, b in SUMS for _ in range(2)]
     assert json.loads((run / "run.json").read_text())["finished"] is True
     assert "dataset:" in capsys.readouterr().out
+
+
+def test_without_rules_equal_completions_are_kept(recipe, tmp_path):
+    generate.main([recipe(temperature=1e-5)])
+    rows = made(tmp_path / "run")
+    assert len(rows) == 16 and len({row["response"] for row in rows}) <= 8
 
 
 def test_the_same_seed_gives_the_same_completions_another_seed_others(recipe, tmp_path):
@@ -107,20 +108,13 @@ def test_the_same_seed_gives_the_same_completions_another_seed_others(recipe, tm
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"system_prompt": "Think."}, "system_prompt: '' then, 'Think.' now"),
-        (
-            {"max_samples": 5},
-            "holds completions of other rows, settings or weights than this run's (row 5)",
-        ),
-        ({"temperature": 0.5}, "temperature: None then, 0.5 now"),
-        ({"num_generations": 3}, "num_generations: 2 then, 3 now"),
-        ({"max_completion_length": 9}, "max_completion_length: 8 then, 9 now"),
-        ({"top_p": 0.9}, "top_p: None then, 0.9 now"),
-        ({"prefill": "<think>"}, "prefill: None then, '<think>' now"),
-        (
-            {"few_shot": [{"question": "1?", "reasoning": "1", "answer": "1"}]},
-            "few_shot: None then",
-        ),
+        ({"system_prompt": "Think."}, "system_prompt"),
+        ({"temperature": 0.5}, "temperature"),
+        ({"num_generations": 3}, "num_generations"),
+        ({"top_p": 0.9}, "top_p"),
+        ({"prefill": "<think>"}, "prefill"),
+        ({"prompt_template": "Now: {question}"}, "prompt_template"),
+        ({"max_samples": 5, "dataset_train_split": "train[1:]"}, "other rows (row 0)"),
     ],
 )
 def test_stored_completions_of_another_question_are_refused(
@@ -135,10 +129,10 @@ def test_stored_completions_of_another_question_are_refused(
 def test_other_rules_select_anew_from_what_is_stored(recipe, tmp_path, monkeypatch, capsys):
     generate.main([recipe()])
     monkeypatch.setattr(
-        "r1_recipes.generate.get_backend", lambda *args: pytest.fail("no model is needed any more")
+        "r1_recipes.generate.get_generator", lambda *args: pytest.fail("no model is needed")
     )
     generate.main([recipe(keep={"best_of": 1}, reward_funcs=["format"])])
-    assert len((tmp_path / "run" / "dataset" / "train.jsonl").read_text().splitlines()) == 8
+    assert len(made(tmp_path / "run")) == 8
     assert json.loads((tmp_path / "run" / "run.json").read_text())["finished"] is True
     capsys.readouterr()
     generate.main([recipe(keep={"best_of": 1}, reward_funcs=["format"])])
@@ -148,44 +142,37 @@ def test_other_rules_select_anew_from_what_is_stored(recipe, tmp_path, monkeypat
 @pytest.mark.parametrize("seed", range(2))
 def test_killed_at_any_moment_it_finishes_with_no_row_lost_and_none_twice(recipe, tmp_path, seed):
     rng = random.Random(seed)
-    with chat_server(
-        lambda body, before: (
-            time.sleep(rng.uniform(0.02, 0.1)),
-            reply("<think>\nso\n</think>\n<answer>\n7\n</answer>"),
-        )[1]
-    ) as (url, seen):
-        path = recipe(backend="openai", model_name_or_path="tiny", generation_batch_size=2)
+
+    def answer(body, before):
+        time.sleep(rng.uniform(0.02, 0.1))
+        return reply("<think>\nso\n</think>\n<answer>\n7\n</answer>")
+
+    with chat_server(answer) as (url, seen):
+        # A part is eight batches: of one row with two completions, four rows.
+        path = recipe(backend="openai", model_name_or_path="tiny", generation_batch_size=1)
         environment = {**os.environ, "OPENAI_BASE_URL": url, "OPENAI_API_KEY": "secret-key"}
         command = [sys.executable, "-m", "r1_recipes.generate", path]
         process = subprocess.Popen(
             command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        shard = tmp_path / "run" / "completions" / "shard-00000.jsonl"
-        wanted = rng.randint(1, 5)
+        file = tmp_path / "run" / "completions" / "completions.jsonl"
         deadline = time.monotonic() + 120
-        while not shard.exists() or shard.read_bytes().count(b"\n") < wanted:
+        while not seen or len(seen) < rng.randint(3, 15):
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.002)
         process.send_signal(signal.SIGKILL)
         process.wait()
-        before = (
-            [record["index"] for record in stored(tmp_path / "run")]
-            if shard.read_bytes().endswith(b"\n")
-            else None
-        )
+        before = file.read_bytes().count(b"\n") - 1
         asked = len(seen)
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
     records = stored(tmp_path / "run")
     assert Counter(record["index"] for record in records) == dict.fromkeys(range(8), 1)
     assert all(len(record["completions"]) == 2 for record in records)
-    if before is not None:
-        assert [record["index"] for record in records][: len(before)] == before
-        # what was stored is not asked for again: 2 requests a row that was missing
-        assert len(seen) - asked == 2 * (8 - len(before))
-    assert (
-        "secret-key" not in done.stderr + done.stdout + (tmp_path / "run" / "run.log").read_text()
-    )
+    # what was stored is not asked for again: 2 requests a row that was missing
+    assert len(seen) - asked == 2 * (8 - before)
+    log = (tmp_path / "run" / "run.log").read_text()
+    assert "secret-key" not in done.stderr + done.stdout + log
 
 
 def test_a_server_that_fails_hangs_and_cuts_loses_nothing(
@@ -195,43 +182,44 @@ def test_a_server_that_fails_hangs_and_cuts_loses_nothing(
     ways = [500, "cut", 1.5]
 
     def answer(body, before):
-        return (
-            reply(f"{body['messages'][-1]['content']} {body['seed']}")
-            if before
-            else ways[body["seed"] % 3]
-        )
+        said = body["messages"][-1]["content"]
+        return reply(f"{said} {body['seed']}") if before else ways[body["seed"] % 3]
 
     with chat_server(answer) as (url, seen):
         monkeypatch.setenv("OPENAI_BASE_URL", url)
-        generate.main(
-            [
-                recipe(
-                    backend="openai",
-                    model_name_or_path="tiny",
-                    request_timeout=0.5,
-                    reward_funcs=None,
-                )
-            ]
-        )
+        changes = {"model_name_or_path": "tiny", "request_timeout": 0.5, "reward_funcs": None}
+        generate.main([recipe(backend="openai", **changes)])
     assert {body["seed"] % 3 for body in seen} == {0, 1, 2}  # each way came up
-    expected = {
-        i: [f"{a}+{b}? {sample_seed(1, i, sample)}" for sample in range(2)]
-        for i, (a, b) in enumerate(SUMS)
-    }
-    assert texts(tmp_path / "run") == expected
+    found = texts(tmp_path / "run")
+    assert len({text for group in found.values() for text in group}) == 16  # own seeds
+    for index, (a, b) in enumerate(SUMS):
+        assert all(text.startswith(f"{a}+{b}? ") for text in found[index])
 
 
-def test_ctrl_c_says_what_is_stored(recipe, tmp_path, monkeypatch, caplog):
-    # A test run that a shell started in the background ignores SIGINT; what a terminal starts does
-    # not.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        _interrupt(recipe, tmp_path, monkeypatch, caplog)
-    finally:
-        signal.signal(signal.SIGINT, before)
+def test_a_row_that_a_teacher_refuses_is_a_warning(recipe, tmp_path, monkeypatch, caplog):
+    def answer(body, before):
+        return 400 if body["messages"][-1]["content"] == "9+7?" else reply("fine")
+
+    with chat_server(answer) as (url, seen):
+        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        path = recipe(backend="openai", model_name_or_path="tiny", reward_funcs=None)
+        generate.main([path])
+        assert "the server refuses 2 of 16 requests: BadRequestError" in caplog.text
+        assert len(made(tmp_path / "run")) == 14
+        assert texts(tmp_path / "run")[5] == ["", ""]
+        asked = len(seen)
+        generate.main([path])
+        assert len(seen) == asked  # the same command asks for nothing
 
 
-def _interrupt(recipe, tmp_path, monkeypatch, caplog):
+def test_a_server_that_is_down_is_named(recipe, monkeypatch, capsys, quick_retries):
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    with pytest.raises(SystemExit):
+        generate.main([recipe(backend="openai", model_name_or_path="tiny", request_retries=1)])
+    assert "the server at http://127.0.0.1:9/v1 fails: " in capsys.readouterr().err
+
+
+def test_ctrl_c_says_that_it_resumes(recipe, tmp_path, monkeypatch, caplog):
     def answer(body, before):
         if body["messages"][-1]["content"] == "9+7?":
             os.kill(os.getpid(), signal.SIGINT)
@@ -240,16 +228,7 @@ def _interrupt(recipe, tmp_path, monkeypatch, caplog):
 
     with chat_server(answer) as (url, _):
         monkeypatch.setenv("OPENAI_BASE_URL", url)
+        path = recipe(backend="openai", model_name_or_path="tiny", reward_funcs=None)
         with pytest.raises(SystemExit) as stopped:
-            generate.main(
-                [
-                    recipe(
-                        backend="openai",
-                        model_name_or_path="tiny",
-                        generation_batch_size=1,
-                        reward_funcs=None,
-                    )
-                ]
-            )
-    assert stopped.value.code == 130
-    assert f"stopped with {len(stored(tmp_path / 'run'))} rows stored" in caplog.text
+            generate.main([path])
+    assert stopped.value.code == 130 and "The same command resumes" in caplog.text

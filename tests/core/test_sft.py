@@ -13,7 +13,6 @@ from datasets import Dataset
 
 from r1_recipes import sft
 from r1_recipes.prompts import CHATML
-from r1_recipes.training import run
 from tests.conftest import SUMS, log_lines, metrics
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("offline")]
@@ -65,15 +64,11 @@ def built(monkeypatch: pytest.MonkeyPatch) -> Build:
     """``built(path)``: the trainer and tokenizer that ``sft.main`` would train with."""
 
     def build(path: str) -> tuple[Any, Any]:
-        caught: list[tuple[Any, Any]] = []
-        monkeypatch.setattr(run, "train", lambda run, trainer: None)
-        monkeypatch.setattr(
-            run.weights,
-            "save",
-            lambda run, trainer: caught.append((trainer, trainer.processing_class)),
-        )
+        caught: list[Any] = []
+        monkeypatch.setattr(sft, "train", lambda trainer, run: None)
+        monkeypatch.setattr(sft, "save", lambda trainer, run: caught.append(trainer))
         sft.main([path])
-        return caught[0]
+        return caught[0], caught[0].processing_class
 
     return build
 

@@ -172,7 +172,7 @@ def test_any_column_is_a_slot_and_rows_without_it_are_not_scored(serve, monkeypa
     scores, asked, logged = judged(serve, monkeypatch, texts, ["Score: 1"], prompt, columns)
     assert scores == [1.0, None, None] and logged["helpful/unscored"] == 2.0
     assert asked == ['4 clear a {unknown} {"score": 1}']
-    with pytest.raises(RecipeError, match="needs a column 'solution'"):
+    with pytest.raises(RecipeError, match=r"prompt names \{solution\}"):
         judged(serve, monkeypatch, texts, [], prompt)
 
 

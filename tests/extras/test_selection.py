@@ -16,6 +16,7 @@ from r1_recipes.extras.selection import (
     select,
     write,
 )
+from r1_recipes.generation import Completion
 from r1_recipes.prompts import FORMATS
 from r1_recipes.recipe.load import load_recipe
 from r1_recipes.rewards import get_reward_funcs
@@ -33,27 +34,27 @@ def commas(completions, **columns):
     return [float(completion[0]["content"].count(",")) for completion in completions]
 
 
-def record(index, *completions, question=None, error=None, **columns):
+def record(index, *completions, question=None, **columns):
+    """A row, and its completions: texts, or a text with its tokens and whether it is finished."""
     question = question or f"What is {index} plus {index}?"
-    stored = [
-        one if isinstance(one, dict) else {"text": one, "tokens": 10, "finish_reason": "stop"}
+    prompt = [{"role": "user", "content": question}]
+    made = [
+        Completion(*one) if isinstance(one, tuple) else Completion(one, 10, True)
         for one in completions
     ]
-    return {
-        "index": index,
-        "question": question,
-        "prompt": [{"role": "user", "content": question}],
-        "columns": {"solution": "4", **columns},
-        "completions": stored,
-        "error": error,
-    }
+    return {"question": question, "prompt": prompt, "solution": "4", **columns}, made
+
+
+def selected(records, keep, rewards, weights=None):
+    rules = Keep.parse(keep)
+    held_out = evaluation_sets(rules.decontaminate, "huggingface")
+    rows, made = zip(*records, strict=True)
+    named = {reward.__name__: reward for reward in rewards}
+    return select(rows, made, rules, FMT, named, weights, held_out)
 
 
 def reasons(records, keep=None, rewards=(right,), weights=None):
-    rules = Keep.parse(keep)
-    held_out = evaluation_sets(rules.decontaminate, "huggingface")
-    groups = select(records, rules, FMT, rewards, weights, held_out)
-    return [[one.reason for one in group] for _, group in groups]
+    return [[one.reason for one in group] for _, group in selected(records, keep, rewards, weights)]
 
 
 def test_without_rules_everything_is_kept():
@@ -78,8 +79,8 @@ def test_wrong_ones_go_and_those_without_a_score_stay():
 def test_filters(filters, reason):
     bad = {
         "malformed": "no tags",
-        "truncated": {"text": FMT.render("a", "4"), "tokens": 9, "finish_reason": "length"},
-        "too long": {"text": FMT.render("b", "4"), "tokens": 100, "finish_reason": "stop"},
+        "truncated": (FMT.render("a", "4"), 9, False),
+        "too long": (FMT.render("b", "4"), 100, True),
         "code": FMT.render("So:\n```python\nx = 1\n```", "4"),
     }
     found = reasons([record(0, FMT.render("fine", "4"), *bad.values())], {"filters": filters})
@@ -120,7 +121,7 @@ def test_pass_rate_is_of_all_completions_with_a_score(bounds, kept):
 
 
 def test_best_of_ranks_by_correctness_then_the_other_rewards_then_length():
-    long = {"text": "right,,", "tokens": 99, "finish_reason": "stop"}
+    long = ("right,,", 99, True)
     texts = ["wrong,,,", "unknown,,", "right", "right,", long, "right,, "]
     [found] = reasons([record(0, *texts)], {"best_of": 2}, (right, commas))
     assert [text for text, reason in zip(texts, found, strict=True) if not reason] == [
@@ -214,15 +215,14 @@ def test_the_first_reason_that_applies_counts():
     records = [
         record(0, "right", good, FMT.render("wrong", "4"), FMT.render("wrong", "5")),
         record(1, good, FMT.render("right", "5")),
-        record(2, error="too long"),
-        record(3, "right", error="failed"),
+        record(2, ("", 0, False)),  # a server refused it
     ]
     assert reasons(records, keep) == [
         ["malformed", None, "wrong", "wrong"],
         ["pass rate", "pass rate"],
-        [],
-        ["failed row"],
+        ["refused"],
     ]
+    assert reasons(records[2:]) == [["refused"]]
 
 
 @pytest.mark.parametrize(
@@ -247,22 +247,20 @@ def test_a_wrong_rule_is_named_before_anything_is_generated(tmp_path, keep, mess
 
 
 def written(folder, records, keep=None):
-    rules = Keep.parse(keep)
-    groups = select(records, rules, FMT, [right, commas])
+    groups, output = selected(records, keep, [right, commas]), Keep.parse(keep).output
     title, settings = "mine", {"seed": 1, "keep": keep}
-    return write(groups, FMT, rules.output, folder / "dataset", title=title, settings=settings)
+    return write(groups, FMT, output, folder / "dataset", title=title, settings=settings)
 
 
 def test_the_files_of_a_data_set(tmp_path):
     good = FMT.render("right,", "4")
     records = [
         record(0, good, "wrong", level="2024-01-01", response="theirs"),
-        record(1, "right \ud800", "unknown", level=None),
-        record(2, error="too long", level=None),
+        record(1, "right \ud800", "unknown", level=None, response=None),
     ]
     table = written(tmp_path, records, {"correct": True, "best_of": 1})
     assert table.splitlines()[2:] == [
-        "| generated | 4 | 3 |",
+        "| generated | 4 | 2 |",
         "| not among the best | 1 | 1 |",
         "| wrong | 1 | 1 |",
         "| kept | 2 | 2 |",
@@ -315,10 +313,10 @@ def test_nothing_left_is_an_error_that_shows_why(tmp_path):
 def test_rewards_get_columns_tokens_and_one_score_each():
     def check(completions, completion_ids, prompts, solution, level, **columns):
         assert [len(ids) for ids in completion_ids] == [10, 10]
-        assert (solution, level, len(prompts)) == (["4", "4"], [1, None], 2)
+        assert (solution, level, len(prompts)) == (["4", "4"], [1, 2], 2)
         return [1.0] * len(completions)
 
-    records = [record(0, "a", level=1), record(1, "b")]
+    records = [record(0, "a", level=1), record(1, "b", level=2)]
     assert reasons(records, {"correct": True}, [check]) == [[None], [None]]
     with pytest.raises(RecipeError, match=r"reward 'short' returned \[\]"):
 

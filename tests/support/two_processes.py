@@ -1,19 +1,18 @@
-"""Run by each process of test_processes.py: ``torchrun … -m tests.support.two_processes dies|all
-FOLDER MODEL DATA``.
+"""Run by each process of test_processes.py: ``torchrun … -m tests.support.two_processes
+dies|stops|all FOLDER MODEL DATA``.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from r1_recipes import evaluate, generate, grpo, sft
+from r1_recipes import grpo, sft
 from r1_recipes.common import processes
 
 _calls = 0
@@ -69,69 +68,38 @@ def training(**changes: Any) -> dict[str, Any]:
     }
 
 
-def grpo_training() -> dict[str, Any]:
+def grpo_training(**changes: Any) -> dict[str, Any]:
     """Four completions a prompt, two in each process: every group is cut in two."""
     rewards = {
         "reward_funcs": ["tests.support.two_processes:tokens", "length"],
         "num_generations": 4,
         "max_completion_length": 100,
     }
-    return training(**rewards, log_completions=True, num_completions_to_print=0)
+    return training(**{**rewards, "log_completions": True, **changes})
 
 
 def main() -> None:
-    """Everything, one after the other."""
+    """Everything, one after the other: starting the processes takes most of the time."""
     what, folder, model, data = sys.argv[1], Path(sys.argv[2]), *sys.argv[3:]
 
-    def run(
-        entry_point: Callable, name: str, changes: dict[str, Any], arguments: Sequence[str] = ()
-    ) -> None:
+    def run(entry_point: Callable, name: str, changes: dict[str, Any]) -> None:
         recipe = folder / f"{name}.yaml"
         if processes.rank() == 0:
             recipe.write_text(yaml.safe_dump(settings(folder, model, data, name, **changes)))
         processes.connect(use_cpu=True)
         processes.wait()
-        entry_point([str(recipe), *arguments])
+        entry_point([str(recipe)])
         processes.wait()
 
     if what == "dies":
         os.environ["R1_TEST_DIES"] = "1"
         run(grpo.main, "grpo", grpo_training())
-        return
-    run(grpo.main, "grpo", grpo_training())  # goes on where it died
-    run(grpo.main, "grpo_straight", grpo_training())
-    run(sft.main, "sft", training())
-    if processes.rank() == 0:
-        shutil.copytree(
-            folder / "sft", folder / "sft_resumed", ignore=shutil.ignore_patterns("checkpoint-4")
-        )
-        (folder / "sft_resumed" / "model.safetensors").unlink()
-        text = (folder / "sft_resumed" / "run.json").read_text()
-        (folder / "sft_resumed" / "run.json").write_text(
-            text.replace('"recipe": "sft"', '"recipe": "sft_resumed"').replace(
-                '"finished": true', '"finished": false'
-            )
-        )
-    run(sft.main, "sft_resumed", training())
-    run(
-        generate.main,
-        "generate",
-        {
-            "num_generations": 2,
-            "max_completion_length": 6,
-            "generation_batch_size": 4,
-            "backend": "transformers",
-        },
-    )
-    judged = {
-        "reward_funcs": ["accuracy"],
-        "num_samples": 0,
-        "max_completion_length": 6,
-        "generation_batch_size": 4,
-        "output_dir": None,
-    }
-    run(evaluate.main, "evaluate", judged, ["--output", str(folder / "scores")])
-    run(evaluate.main, "evaluate_unkept", judged)
+    elif what == "stops":
+        run(grpo.main, "stopped", grpo_training(max_steps=400, save_steps=1000))
+    else:
+        run(grpo.main, "grpo", grpo_training())  # goes on where it died
+        run(grpo.main, "grpo_straight", grpo_training())
+        run(sft.main, "sft", training())
 
 
 if __name__ == "__main__":

@@ -8,28 +8,15 @@ key. ``HTTP_PROXY`` and ``HTTPS_PROXY`` apply to this machine too: with them, a 
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError, first_line, install_hint
 from r1_recipes.common.masking import masked_text
 
-# If this many requests fail in a row, the server is down. Then no request is sent any more, and the
-# rows stay open for a later run.
-MAX_FAILURES_IN_A_ROW = 32
-# Finish reasons of a complete reply. Others mean that it was cut, such as vLLM's "abort" or a
-# filter. The last two are TGI's.
-_COMPLETE_REASONS = (
-    "stop",
-    "length",
-    "tool_calls",
-    "function_call",
-    "eos_token",
-    "stop_sequence",
-    None,
-)
-_ERROR_WIDTH = 400
+# Finish reasons of a reply that is not what the model would have said: vLLM's end, and filters.
+_BROKEN_OFF = ("abort", "error", "content_filter")
 # Parameters of OpenAI's API. vLLM and others take more (top_k, min_p, …) in the request's body.
 _OPENAI_PARAMETERS = ("max_tokens", "temperature", "top_p", "stop")
 
@@ -37,7 +24,6 @@ _OPENAI_PARAMETERS = ("max_tokens", "temperature", "top_p", "stop")
 @dataclass(frozen=True)
 class Reply:
     text: str = ""
-    calls: list[dict[str, Any]] | None = None  # tool calls, as the server parsed them
     reasoning: str | None = None  # from the field reasoning_content or reasoning
     tokens: int | None = None  # generated tokens, as the server counts them
     finish_reason: str | None = None  # "stop", "length", …
@@ -51,14 +37,14 @@ class ChatServer:
     """A chat-completions endpoint that answers many requests at once.
 
     ``timeout`` is how many seconds one try may wait for the next byte. ``max_retries`` limits
-    further tries, with growing waits, after a lost connection, a time-out, 408, 409, 429 or 5xx. A
-    ``Retry-After`` of up to two minutes is followed; a longer one is a failure.
+    further tries, with growing waits, after a lost connection, a time-out, 408, 409, 429 or 5xx:
+    the openai client does that.
     """
 
     model: str
     max_concurrency: int = 16
     timeout: float = 600.0
-    # The openai client doubles its waits from half a second up to eight. Ten tries are enough for a
+    # The client doubles its waits from half a second up to eight. Ten tries are enough for a
     # server's restart.
     max_retries: int = 10
 
@@ -99,11 +85,10 @@ class ChatServer:
 
     def chat(
         self,
-        conversations: Sequence[list[dict[str, str]]],
+        conversations: Sequence[list[dict[str, Any]]],
         *,
         seeds: Sequence[int] | None = None,
-        tools: Sequence[Sequence[dict[str, Any]]] | None = None,
-        on_reply: Callable[[int, Reply], None] | None = None,
+        strict: bool = False,
         **sampling: Any,
     ) -> list[Reply]:
         """Ask for one completion of each conversation. Ctrl-C ends it at once.
@@ -111,56 +96,48 @@ class ChatServer:
         Args:
             conversations: Lists of messages.
             seeds: One seed per conversation.
-            tools: JSON schemas of tools, one list per conversation.
-            on_reply: Called with index and reply as each reply arrives.
+            strict: Raise for the first request that fails, unless the server refuses its content.
             **sampling: ``max_tokens``, ``temperature``, ``top_p``, ``stop``, and what vLLM adds.
                 ``None`` is not sent.
 
         Returns:
-            One reply per conversation. After all retries, a failed reply has ``error`` set. It does
-            not stop the others.
+            One reply per conversation. After all retries, a failed reply has ``error`` set.
 
         Raises:
-            RecipeError: The server refuses the model or the key.
+            RecipeError: The server refuses the model or the key, or a request failed (``strict``).
         """
-        address = self.check()
         extra_body = {name: value for name, value in sampling.items() if value is not None}
         shared = {name: extra_body.pop(name) for name in _OPENAI_PARAMETERS if name in extra_body}
-        requests = []
-        for number, messages in enumerate(conversations):
-            request = {**shared, "extra_body": extra_body, "messages": messages}
-            if seeds is not None:
-                request["seed"] = seeds[number]
-            if tools and tools[number]:  # servers refuse an empty list
-                request["tools"] = tools[number]
-            requests.append(request)
-        return asyncio.run(self._all(address, requests, on_reply))
+        requests = [
+            {**shared, "extra_body": extra_body, "messages": messages} for messages in conversations
+        ]
+        for request, seed in zip(requests, seeds or (), strict=False):
+            request["seed"] = seed
+        return asyncio.run(self._ask_all(requests, strict))
 
-    async def _all(
-        self,
-        address: str,
-        requests: list[dict[str, Any]],
-        on_reply: Callable[[int, Reply], None] | None,
-    ) -> list[Reply]:
+    async def _ask_all(self, requests: list[dict[str, Any]], strict: bool) -> list[Reply]:
         from openai import AsyncOpenAI
+
+        address, gate = self.check(), asyncio.Semaphore(self.max_concurrency)
+
+        async def ask(request: dict[str, Any]) -> Reply:
+            async with gate:
+                reply = await self._ask(client, address, request)
+            if strict and reply.error and not reply.refused:
+                raise RecipeError(
+                    f"the server at {masked_text(address)} fails: {reply.error} Fix: correct the "
+                    "cause, then run the same command to resume"
+                )
+            return reply
 
         async with AsyncOpenAI(
             base_url=address, api_key=_key(), timeout=self.timeout, max_retries=self.max_retries
         ) as client:
-            gate = asyncio.Semaphore(self.max_concurrency)
-
-            async def ask_one(index: int) -> Reply:
-                async with gate:
-                    reply = await self._ask(client, address, requests[index])
-                if on_reply is not None:
-                    on_reply(index, reply)
-                return reply
-
-            # In a task group, one refusal or Ctrl-C ends all requests. Otherwise thousands would
+            # In a task group, one error or Ctrl-C ends all requests. Otherwise thousands would
             # keep running.
             try:
                 async with asyncio.TaskGroup() as group:
-                    tasks = [group.create_task(ask_one(index)) for index in range(len(requests))]
+                    tasks = [group.create_task(ask(request)) for request in requests]
             except BaseExceptionGroup as errors:
                 raise errors.exceptions[0] from None
         return [task.result() for task in tasks]
@@ -168,24 +145,19 @@ class ChatServer:
     async def _ask(self, client: Any, address: str, request: dict[str, Any]) -> Reply:
         import openai
 
+        gone = (openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError)
         try:
             return _read(await client.chat.completions.create(model=self.model, **request))
-        except (
-            openai.AuthenticationError,
-            openai.PermissionDeniedError,
-            openai.NotFoundError,
-        ) as error:
+        except gone as error:
             # Drop the cause: a server may quote the key in it, and a traceback would show it.
             raise RecipeError(
                 f"the server at {masked_text(address)} refuses model {self.model!r}: "
                 f"{_error_text(error)}"
             ) from None
         except openai.OpenAIError as error:
-            return Reply(
-                error=_error_text(error),
-                refused=getattr(error, "status_code", None) in (400, 413, 422),
-            )
-        # The reply has another shape, is nested too deeply, or is not JSON.
+            refused = getattr(error, "status_code", None) in (400, 413, 422)
+            return Reply(error=_error_text(error), refused=refused)
+        # The reply has another shape, for example that of a page on which to log in.
         except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
             return Reply(error=f"the reply is not a chat completion: {_error_text(error)}")
 
@@ -197,31 +169,18 @@ def _key() -> str:
 
 def _read(answer: Any) -> Reply:
     choice = answer.choices[0]
-    message = choice.message
-    ended = getattr(choice, "finish_reason", None)
-    if ended not in _COMPLETE_REASONS:
-        return Reply(
-            error=masked_text(f"the completion was cut: finish_reason {str(ended)!r:.40}"),
-            refused=ended == "content_filter",
-        )
+    message, ended = choice.message, choice.finish_reason
+    if ended in _BROKEN_OFF:
+        filtered = ended == "content_filter"
+        return Reply(error=f"the completion was cut: finish_reason {ended!r}.", refused=filtered)
     reasoning = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None)
-    for text in (message.content, reasoning):
-        if not isinstance(text, str | None):
-            raise TypeError(f"a text is of type {type(text).__name__}")
     tokens = getattr(answer.usage, "completion_tokens", None)
-    if type(tokens) is not int or not 0 <= tokens < 2**31:
-        tokens = None
-    calls = [call.model_dump() for call in getattr(message, "tool_calls", None) or ()]
-    return Reply(message.content or "", calls or None, reasoning, tokens, ended)
+    return Reply(message.content or "", reasoning, tokens, ended)
 
 
 def _error_text(error: Exception) -> str:
     """Return an error as one line without the key, which some servers quote."""
-    import openai
-
-    cause = None
-    if type(error) is openai.APIConnectionError:
-        # "Connection error." says little. Its cause names the reason.
-        cause = error.__cause__
+    # "Connection error." says little. Its cause names the reason.
+    cause = error.__cause__ if str(error) == "Connection error." else None
     text = masked_text(first_line(cause or error))
-    return text if len(text) <= _ERROR_WIDTH else text[: _ERROR_WIDTH - 1] + "…"
+    return text if len(text) <= 400 else f"{text[:399]}…"

@@ -27,12 +27,13 @@ def say(text: str) -> None:
 def bar(total: int, label: str, **options: Any) -> Any:
     """Return a tqdm progress bar, which the main process draws on a terminal only.
 
-    The remaining time follows from the mean rate.
+    It counts in a file, too. The remaining time follows from the mean rate.
     """
     from tqdm.auto import tqdm  # heavy
 
-    hidden = None if processes.is_main_process() else True
-    return tqdm(total=total, desc=label, disable=hidden, smoothing=0, dynamic_ncols=True, **options)
+    options |= {"desc": label, "smoothing": 0, "delay": 0, "dynamic_ncols": True}
+    options["file"] = sys.stderr if sys.stderr.isatty() else open(os.devnull, "w")  # noqa: SIM115
+    return tqdm(total=total, disable=not processes.is_main_process(), **options)
 
 
 @contextlib.contextmanager

@@ -2,10 +2,10 @@
 
 import os
 import re
-import subprocess
-from contextlib import suppress
+import shutil
 from pathlib import Path
 
+# WSL has nvidia-smi and no such file.
 _VERSION = Path("/proc/driver/nvidia/version")
 
 
@@ -17,10 +17,11 @@ def unusable_gpu() -> str | None:
     """
     import torch
 
-    driver = _nvidia_driver()
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1")
-    if driver is None or hidden or torch.version.hip:
+    if hidden or torch.version.hip or not (_VERSION.exists() or shutil.which("nvidia-smi")):
         return None
+    said = _VERSION.read_text(errors="replace") if _VERSION.exists() else ""
+    driver = re.search(r"Kernel Module.*?(\d+\.\d[\d.]*)", said)
     fix = "torch's build for CUDA"
     if torch.version.cuda is not None:
         fix = (
@@ -28,22 +29,10 @@ def unusable_gpu() -> str | None:
             "of this driver (https://pytorch.org/get-started/previous-versions/)"
         )
     return (
-        f"this machine has an NVIDIA GPU (driver {driver}), and torch {torch.__version__}, built "
-        f"for CUDA {torch.version.cuda}, cannot use it. Fix: {fix}, or train on the CPU, which is "
-        "hundreds of times slower: --use_cpu true"
+        f"this machine has an NVIDIA GPU (driver {driver[1] if driver else 'of an unknown version'}"
+        f"), and torch {torch.__version__}, built for CUDA {torch.version.cuda}, cannot use it. "
+        f"Fix: {fix}, or train on the CPU, which is hundreds of times slower: --use_cpu true"
     )
-
-
-def _nvidia_driver() -> str | None:
-    """Return the driver's version, or None if this machine shows no NVIDIA GPU."""
-    if _VERSION.exists():
-        found = re.search(r"Kernel Module.*?(\d+\.\d[\d.]*)", _VERSION.read_text(errors="replace"))
-        return found[1] if found else "of an unknown version"
-    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    with suppress(OSError, subprocess.SubprocessError, IndexError):  # WSL has no such file
-        answer = subprocess.check_output(query, text=True, timeout=30, stderr=subprocess.DEVNULL)
-        return answer.split()[0]
-    return None
 
 
 def use_first_gpu() -> str | None:

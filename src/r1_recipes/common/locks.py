@@ -21,33 +21,23 @@ def hold(folder: Path) -> None:
 
     Raise RecipeError with the holder's name if another process has locked it.
     """
-    path = folder.resolve() / LOCK_FILE
-    if path in _held:
-        raise RecipeError(f"{folder}: this process already writes into this folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    file = (folder / LOCK_FILE).open("a+", buffering=1)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = path.open("a+", buffering=1)
-        # A forked child does not inherit this lock.
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):  # EAGAIN or EACCES, depending on the system
-        holder = path.read_text().strip() if path.exists() else "it cannot be written"
-        raise RecipeError(
-            f"{folder}: another process is writing into this folder ({holder}). Fix: "
-            "wait for it, end it, or choose another folder (--output_dir …)"
-        ) from None
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a forked child does not inherit it
     except OSError as error:
+        file.seek(0)
         raise RecipeError(
-            f"{folder}: cannot be written: {error.strerror}. Fix: free some disk space, or choose "
-            f"another folder (--output_dir …)"
-        ) from error
+            f"{folder}: another process is writing into this folder: {file.read().strip()} "
+            f"({error.strerror}). Fix: wait for it, end it, or choose another --output_dir"
+        ) from None
     file.truncate(0)
-    since = time.strftime("%FT%TZ", time.gmtime())
-    file.write(f"process {os.getpid()} on {socket.gethostname()}, since {since}\n")
-    _held[path] = file
+    file.write(f"process {os.getpid()} on {socket.gethostname()}, since {time.ctime()}\n")
+    _held[folder.resolve()] = file
 
 
 def release(folder: Path | None = None) -> None:
     """Unlock a folder, or with ``None`` every folder that this process holds."""
-    for path in list(_held):
-        if folder is None or path.parent == folder.resolve():
+    for path in [folder.resolve()] if folder else list(_held):
+        if path in _held:
             _held.pop(path).close()

@@ -23,9 +23,8 @@ def masked(value: Any, name: str = "") -> Any:
         return type(value)(masked(item, name) for item in value)
     if not isinstance(value, str):
         return value
-    return (
-        HIDDEN if value and _SECRET.search(name.replace("-", "_").lower()) else masked_text(value)
-    )
+    secret = value and _SECRET.search(name.replace("-", "_").lower())
+    return HIDDEN if secret else _LOGIN.sub(HIDDEN, value)
 
 
 def masked_words(argv: Sequence[str]) -> list[str]:

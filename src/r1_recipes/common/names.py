@@ -10,13 +10,13 @@ from typing import Any
 
 NAMES: dict[str, dict[str, str]] = {
     "reward": {
-        "answer_match": "choices.rewards:AnswerMatchReward",
-        "binary_code": "code.reward:BinaryCodeReward",
-        "choice_match": "choices.rewards:ChoiceMatchReward",
-        "code": "code.reward:CodeReward",
-        "code_format": "code.reward:CodeFormatReward",
-        "countdown": "countdown.reward:CountdownReward",
-        "exact_match": "choices.rewards:ExactMatchReward",
+        "answer_match": "choices.rewards:answer_match",
+        "binary_code": "code.reward:binary_code",
+        "choice_match": "choices.rewards:choice_match",
+        "code": "code.reward:code",
+        "code_format": "code.reward:code_format",
+        "countdown": "countdown.reward:countdown",
+        "exact_match": "choices.rewards:exact_match",
     },
     "mapper": {
         "countdown": "countdown.mapper:countdown",

@@ -15,7 +15,6 @@ from r1_recipes.common.errors import (
     USER_ERRORS,
     RecipeError,
     first_line,
-    nearest,
     unknown_name,
     user_code_place,
 )
@@ -72,10 +71,12 @@ class Registry(Mapping[str, T]):
         The user's object is written ``my_module:my_name`` or ``my_file.py:my_name``. Raise
         RecipeError if the name is unknown.
         """
-        if name in self:
-            return self[name]
+        if name in self._objects:
+            return self._objects[name]
         if ":" in name:
             return import_object(name, self.kind)
+        if name in self:
+            return self[name]
         fix = f"{name}:NAME" if name.endswith(".py") else f"my_module:my_{self.kind}"
         unknown = unknown_name(self.kind, name, self)
         raise RecipeError(f"{unknown} To name your own {self.kind}, write a colon: {fix}.")
@@ -93,20 +94,13 @@ def import_object(path: str, kind: str) -> Any:
     module, the file or the name is missing, or if the import fails. The message names the line.
     """
     name, _, attribute = path.rpartition(":")
-    where, folders = f"{kind} {path!r}", [Path.cwd(), *_recipe_folder]
-    searched = " or ".join(dict.fromkeys(map(str, folders)))
-    file = None
+    where, folders, file = f"{kind} {path!r}", [Path.cwd(), *_recipe_folder], None
+    searched = " or ".join(map(str, folders))
     if name.endswith(".py") or "/" in name:
-        names = [os.path.expanduser(name.removesuffix(".py") + ".py")]
-        file = next(
-            (folder / n for folder in folders for n in names if (folder / n).is_file()), None
-        )
+        own = os.path.expanduser(name.removesuffix(".py") + ".py")
+        file = next((folder / own for folder in folders if (folder / own).is_file()), None)
         if file is None:
-            close = nearest(
-                Path(name).name, (each.name for each in Path(name).parent.glob("*.py")), 1
-            )
-            hint = "".join(f" Did you mean {each!r}?" for each in close)
-            raise RecipeError(f"{where}: no file {name!r} in {searched}.{hint}")
+            raise RecipeError(f"{where}: no file {own!r} in {searched}")
         name, folders = file.stem, [file.parent.resolve()]
     # The folders come last, so that a json.py or trl.py in them does not hide a library. They are
     # on the path because worker processes import the module by its name.
@@ -115,20 +109,13 @@ def import_object(path: str, kind: str) -> Any:
     try:
         module = importlib.import_module(name)
     except USER_ERRORS as error:
-        missing = getattr(error, "name", None) if isinstance(error, ModuleNotFoundError) else None
-        if missing and f"{name}.".startswith(f"{missing}."):
-            raise RecipeError(
-                f"{where}: no module {name!r} on the path or in {searched}"
-            ) from error
-        text = first_line(error)[:-1] + user_code_place(error)
-        if isinstance(error, SyntaxError):
-            text = f"SyntaxError: {error.msg} ({error.filename}:{error.lineno})"
-        raise RecipeError(f"{where}: the import fails: {text}") from error
+        text = f"{first_line(error)[:-1]}{user_code_place(error)}"
+        raise RecipeError(f"{where}: the import fails: {text}. Searched: {searched}") from error
     found = getattr(module, "__file__", None)
     if file is not None and not (found and file.samefile(found)):
         other = f"{name!r}, which belongs to {found or 'Python'}"
         raise RecipeError(f"{where}: {file} cannot be imported by its name {other}. Fix: rename it")
     if not hasattr(module, attribute):
-        own = (each for each in vars(module) if not each.startswith("_"))
-        raise RecipeError(f"{where}: {unknown_name(f'name in {found}', attribute, own)}")
+        names = (each for each in vars(module) if not each.startswith("_"))
+        raise RecipeError(f"{where}: {unknown_name(f'name in {found}', attribute, names)}")
     return getattr(module, attribute)

@@ -14,17 +14,19 @@ Where does a row, or a part of it, go missing?
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError, located, unknown_name
 from r1_recipes.common.settings import from_mapping, limited
-from r1_recipes.data.mappers import SkipRow, get_mapper
+from r1_recipes.data.mappers import Mapper, SkipRow, get_mapper
 from r1_recipes.data.messages import say_once
 from r1_recipes.data.prompt import Rendering, build_prompt, trainer_columns, turn_tokens
 from r1_recipes.data.sources import load_rows
@@ -99,9 +101,7 @@ class LoadReport:
 class Row(dict):
     """A row that notes in ``read``, which all rows of a source share, the columns looked at."""
 
-    def __init__(self, cells: Any, read: set[str]) -> None:
-        super().__init__(cells)
-        self.read = read
+    read: set[str]
 
     def __getitem__(self, column: str) -> Any:
         self.read.add(column)
@@ -176,43 +176,26 @@ def _rendered(
     how: Rendering, part: Part, rows: Any, report: LoadReport, where: str = "", seed: int = 0
 ) -> Dataset:
     """Return the trainer's columns of one dataset's rows, and count the rows that are dropped."""
-    from datasets import Features, Json, List, Value  # heavy
-    from datasets.fingerprint import Hasher
+    from datasets.fingerprint import Hasher  # heavy
 
     args = how.args
     if rows is None:
         options = {"config": part.config, "revision": part.revision, "hub": args.hub}
         options["task_config"] = part.task_config or args.task_config
         rows = load_rows(part.id, part.split, **options)
-        rows = _share(rows, part, seed)
+        if part.columns or part.weight != 1:
+            rows = _share(rows, part, seed)
     columns = rows.column_names
     mapper = _mapper(how, part, columns)
     if part.system_prompt is not None:
         how = replace(how, fmt=replace(how.fmt, system_prompt=part.system_prompt))
-    keep, features = _kept_columns(args, how.method, columns), None
-    read = set(keep) if how.method == "sft" else set[str]()
-    if how.method == "sft":  # some messages have calls of tools, with any arguments
-        types = {column: rows.features[column] for column in keep}
-        types |= dict.fromkeys(("prompt", "completion"), List(Json()))
-        features = Features(types | ({"tools": Value("string")} if how.tools else {}))
-
-    def render(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
-        made: list[dict[str, Any]] = []
-        for values in zip(*batch.values(), strict=True):
-            cells = dict(zip(columns, values, strict=True))
-            row = Row(cells, read)
-            try:
-                kept = {name: cells[name] for name in keep}
-                made.append(kept | trainer_columns(row, mapper(row), how))
-            except SkipRow as reason:
-                report.dropped[f"{where}{reason}"] += 1
-        names = dict.fromkeys([*(features or ["prompt"]), *(key for row in made for key in row)])
-        return {name: [row.get(name) for row in made] for name in names}
-
+    keep = _kept_columns(args, how.method, columns)
+    features = _features(how, rows, keep) if how.method == "sft" else None
+    read = {*keep} if features else set()
     # map() would cast a mapper's text to the type of the source's column of the same name.
     rows = rows.rename_columns({name: f"source {name}" for name in columns if name in _RESERVED})
     dataset = rows.map(
-        render,
+        functools.partial(_render, mapper, columns, keep, how, report.dropped, where, read),
         batched=True,
         batch_size=8 if "image" in columns else 1000,  # decoded pictures stay in memory
         remove_columns=rows.column_names,
@@ -221,21 +204,54 @@ def _rendered(
         new_fingerprint=Hasher.hash((rows._fingerprint, str(part), str(how))),
         desc=f"mapping {part.id}",
     )
-    _stamp(dataset)
-    report.read += len(rows)
-    report.unused += [column for column in columns if column not in read]
-    if report.unused:
-        unused = ", ".join(report.unused)
-        logger.info("%s: columns in no prompt and no target: %s", part.id, unused)
-    return dataset
-
-
-def _stamp(dataset: Dataset) -> None:
-    """Set the fingerprint: what a trainer caches belongs to these rows, not to a mapper's code."""
+    # What a trainer caches belongs to these rows, whatever the code of a mapper was and is.
     digest = hashlib.blake2b(digest_size=8)
     for batch in dataset.data.to_batches():
         digest.update(batch.serialize())
     dataset._fingerprint = digest.hexdigest()
+    report.read += len(rows)
+    unused = [column for column in columns if column not in read]
+    report.unused += unused
+    if unused:
+        logger.info("%s: columns in no prompt and no target: %s", part.id, ", ".join(unused))
+    return dataset
+
+
+def _render(
+    mapper: Mapper,
+    columns: list[str],
+    keep: list[str],
+    how: Rendering,
+    dropped: Counter[str],
+    where: str,
+    read: set[str],
+    batch: dict[str, list[Any]],
+) -> dict[str, list[Any]]:
+    """Return a batch of rows as the trainer's columns, without those that are dropped."""
+    made: list[dict[str, Any]] = []
+    for values in zip(*batch.values(), strict=True):
+        cells = dict(zip(columns, values, strict=True))
+        row = Row(cells)
+        row.read = read
+        try:
+            rendered = trainer_columns(row, mapper(row), how)
+            made.append({name: cells[name] for name in keep} | rendered)
+        except SkipRow as reason:
+            dropped[f"{where}{reason}"] += 1
+    names = dict.fromkeys(chain(["prompt"], *made))
+    return {name: [row.get(name) for row in made] for name in names}
+
+
+def _features(how: Rendering, rows: Dataset, keep: list[str]) -> Any:
+    """Return the types of SFT's columns. Some messages have calls of tools, with any arguments.
+
+    The columns of other methods are typed by their first rows.
+    """
+    from datasets import Features, Json, List, Value  # heavy
+
+    types = {column: rows.features[column] for column in keep}
+    types |= {"prompt": List(Json()), "completion": List(Json())}
+    return Features(types | ({"tools": Value("string")} if how.tools else {}))
 
 
 def _mapper(how: Rendering, part: Part, columns: list[str]) -> Any:

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError, located
@@ -76,18 +77,30 @@ def trainer_columns(row: dict[str, Any], mapped: MappedRow, how: Rendering) -> d
         if how.args.prompt_template is not None and last["role"] == "user":
             last = {**last, "content": _filled(how.args.prompt_template, row, mapped)}
         columns = {"prompt": build_prompt(last, how.fmt, how.args.few_shot, earlier)}
-        columns |= _other_columns(mapped, how)
+        if how.method == "grpo":
+            if mapped.get("response") and "solution" not in mapped:
+                say_once("the answers of the rows are not used: grpo samples its own")
+            columns |= {key: mapped[key] for key in mapped if key not in _HIDDEN_FROM_GRPO}
+        else:
+            columns |= _other_columns(mapped, how)
     if how.method != "sft" and any(len(message) > 2 for message in columns["prompt"]):
         raise SkipRow("a call of a tool before the question, which only sft can use")
-    for key in ("prompt", "completion", "chosen", "rejected"):
-        for token in how.turn_tokens:
-            if any(token in message["content"] for message in columns.get(key, ())):
-                raise SkipRow(
-                    f"a text holds {token!r}, which the chat template writes itself. Fix: the "
-                    "column without template; or, to pass prompts through as they are, "
-                    "chat_template: \"{{ messages[-1]['content'] }}\""
-                )
+    if how.turn_tokens:
+        _check_texts(columns, how.turn_tokens)
     return columns
+
+
+def _check_texts(columns: dict[str, Any], tokens: Sequence[str]) -> None:
+    """Skip a row with a text that a chat template has been applied to already."""
+    turns = chain(*(columns.get(key, ()) for key in ("prompt", "completion", "chosen", "rejected")))
+    texts = "\n".join(message["content"] for message in turns)
+    for token in tokens:
+        if token in texts:
+            raise SkipRow(
+                f"a text holds {token!r}, which the chat template writes itself. Fix: the "
+                "column without template; or, to pass prompts through as they are, "
+                "chat_template: \"{{ messages[-1]['content'] }}\""
+            )
 
 
 def build_prompt(
@@ -117,11 +130,7 @@ def build_prompt(
 
 
 def _other_columns(mapped: MappedRow, how: Rendering) -> dict[str, Any]:
-    """Return the columns beside the prompt."""
-    if how.method == "grpo":
-        if mapped.get("response") and "solution" not in mapped:
-            say_once("the answers of the rows are not used: grpo samples its own")
-        return {key: value for key, value in mapped.items() if key not in _HIDDEN_FROM_GRPO}
+    """Return the columns beside the prompt for a method other than GRPO."""
     if "image" in mapped:
         raise RecipeError(f"mapper: gives pictures, which {how.method} does not support. Fix: grpo")
     if how.method == "sft":
@@ -134,7 +143,7 @@ def _other_columns(mapped: MappedRow, how: Rendering) -> dict[str, Any]:
     if how.method == "distill":
         return {}
     earlier = (mapped.get("messages") or [])[:-1]
-    columns = {key: value for key, value in mapped.items() if key not in _HIDDEN}
+    columns = {key: mapped[key] for key in mapped if key not in _HIDDEN}
     return columns | ({"earlier_messages": earlier} if earlier else {})
 
 
@@ -154,8 +163,14 @@ def _completion(mapped: MappedRow, how: Rendering) -> dict[str, Any]:
 
 def target(mapped: MappedRow, fmt: ResponseFormat) -> str:
     """Return the assistant's message to train on: the source's, or one written in the format."""
-    if (response := mapped.get("response")) is not None:
-        return _checked(response, mapped.get("well_formed", True), fmt)
+    response = mapped.get("response")
+    if response is not None:
+        text = _with_prefill(response, fmt)
+        if not response.strip():
+            raise SkipRow("no response to train on")
+        if mapped.get("well_formed", True) and not fmt.read(text).well_formed:
+            raise SkipRow(f"response is not in format {fmt.name!r}")
+        return text
     reasoning, answer = mapped.get("reasoning"), mapped.get("answer") or mapped.get("solution")
     if not reasoning or not answer:
         raise SkipRow(f"no {'answer' if reasoning else 'reasoning'} to train on")
@@ -169,16 +184,6 @@ def target(mapped: MappedRow, fmt: ResponseFormat) -> str:
                 "reasoning. Fix: chat_template_kwargs: {enable_thinking: true}"
             )
         raise SkipRow(reason) from None
-
-
-def _checked(response: str, well_formed: bool, fmt: ResponseFormat) -> str:
-    """Return a source's response as the whole turn of the assistant."""
-    if not response.strip():
-        raise SkipRow("no response to train on")
-    text = _with_prefill(response, fmt)
-    if well_formed and not fmt.read(text).well_formed:
-        raise SkipRow(f"response is not in format {fmt.name!r}")
-    return text
 
 
 def _with_prefill(response: str, fmt: ResponseFormat) -> str:
@@ -223,7 +228,8 @@ def _conversation(mapped: MappedRow, how: Rendering) -> dict[str, Any]:
         turns = build_prompt(turns[end], how.fmt, earlier=turns[:end])
         end = len(turns) - 1
     if "tool_calls" not in turns[end] and turns[end]["role"] == "assistant":
-        text = _checked(turns[end]["content"], mapped.get("well_formed", False), how.fmt)
+        answer = {"response": turns[end]["content"], "well_formed": mapped.get("well_formed")}
+        text = target(answer, how.fmt)
         turns = [*turns[:end], {**turns[end], "content": text}, *turns[end + 1 :]]
     start = end
     while start > 1 and (turns[start - 1]["role"] == "tool" or "tool_calls" in turns[start - 1]):

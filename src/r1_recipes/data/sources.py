@@ -6,7 +6,6 @@ Importing this module does not import torch.
 from __future__ import annotations
 
 import csv
-import functools
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from r1_recipes.common.names import NAMES, load
 if TYPE_CHECKING:
     from datasets import Dataset
 
-_READERS = {".parquet": "parquet", ".csv": "csv", ".tsv": "csv"}
+_READERS = {".parquet": "parquet", ".csv": "csv", ".tsv": "csv"}  # CSV is read here
 _READERS |= dict.fromkeys((".json", ".jsonl", ".ndjson"), "json")
 
 
@@ -52,78 +51,65 @@ def load_rows(
     if prefix in NAMES["dataset"] and not path.exists():
         generated: Dataset = load("dataset", prefix)(rest, split, task_config or {})
         return generated
+    from datasets import Features, Json, load_dataset  # heavy
+
     try:
-        if path.is_file() or path.suffix.lower() in _READERS:
-            rows = _read_file(path, split)
+        place = _place(path, name, split, config, revision, hub)
+        if place["path"] == "csv":
+            rows = _part(_read_csv(path), split)
+        elif (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
+            rows = _part(_saved(path, split), split)
         else:
-            rows = _read_folder(path, name, split, config, revision, hub)
+            rows = load_dataset(**place, split=split)
+            # pyarrow takes a text such as 2024-01-01T10:00:00 in JSON for a time, which prints in
+            # another spelling.
+            times = [column for column, kind in rows.features.items() if "timestamp" in str(kind)]
+            if times and rows.info.builder_name == "json":
+                features = Features(rows.features | dict.fromkeys(times, Json()))
+                rows = load_dataset(**place, split=split, features=features)
         if not len(rows):
             raise ValueError("holds no rows")
     # A torn file, a wrong configuration, a network that is down: each library has types of its own,
     # and says which.
     except Exception as error:
-        place = f"{name}{f' ({config})' if config else ''}, split {split!r}"
+        where = f"{name}{f' ({config})' if config else ''}, split {split!r}"
         beside = [] if path.exists() else [each.name for each in path.parent.glob("*")]
-        hint = "".join(
-            f" Did you mean {path.parent / close}?" for close in nearest(path.name, beside, 1)
-        )
+        close = nearest(path.name, beside, 1)
+        hint = "".join(f" Did you mean {path.parent / each}?" for each in close)
         cause = first_line(error.__cause__ or error)
-        raise RecipeError(f"dataset_name: {place}: cannot be read: {cause}{hint}") from error
+        raise RecipeError(f"dataset_name: {where}: cannot be read: {cause}{hint}") from error
     return rows
 
 
-def _read_file(path: Path, split: str) -> Dataset:
-    from datasets import load_dataset  # heavy
-
-    reader, whole = _READERS.get(path.suffix.lower()), split.partition("[")[0]
-    if reader is None or whole not in ("train", "test", "validation"):
-        raise ValueError(
-            f"a file must end in {', '.join(_READERS)}, and is read as train, test or validation"
-        )
-    if not path.is_file():
-        raise ValueError(f"no such file (looked in {Path.cwd()}, then beside the recipe)")
-    if reader == "csv":
-        return _part(_read_csv(path), split)
-    files = {whole: str(path)}
-    return _as_written(functools.partial(load_dataset, reader, data_files=files, split=split))
-
-
-def _read_folder(
+def _place(
     path: Path, name: str, split: str, config: str | None, revision: str | None, hub: str
-) -> Dataset:
-    """Read a local folder, or a dataset of a hub."""
-    from datasets import DatasetDict, load_dataset, load_from_disk  # heavy
-
-    if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
-        saved = load_from_disk(str(path))
-        return _part(
-            saved[split.partition("[")[0]] if isinstance(saved, DatasetDict) else saved, split
-        )
+) -> dict[str, Any]:
+    """Return where a file, a folder or a dataset of a hub is, as datasets takes it."""
+    reader, whole = _READERS.get(path.suffix.lower()), split.partition("[")[0]
+    if path.is_file() or reader:
+        if not reader or whole not in ("train", "test", "validation"):
+            endings = ", ".join(_READERS)
+            raise ValueError(f"a file ends in {endings}, and is read as train, test or validation")
+        if not path.is_file():
+            raise ValueError(f"no such file (looked in {Path.cwd()}, then beside the recipe)")
+        return {"path": reader, "data_files": {whole: str(path)}}
     if hub == "modelscope" and not path.exists():
         from modelscope import dataset_snapshot_download  # heavy
 
         path = Path(dataset_snapshot_download(name, revision=revision))
-    source = str(path) if path.exists() else name
+    place = {"path": str(path) if path.exists() else name, "revision": revision}
     # A slash at the end means a folder instead of a configuration. Many copies have folders, too.
-    folder = bool(config) and (config.endswith("/") or (path / config).is_dir())
-    where = {"data_dir": config.rstrip("/")} if folder else {"name": config}
-    return _as_written(
-        functools.partial(load_dataset, source, **where, split=split, revision=revision)
-    )
+    if config and (config.endswith("/") or (path / config).is_dir()):
+        return {**place, "data_dir": config.rstrip("/")}
+    return {**place, "name": config}
 
 
-def _as_written(read: Any) -> Dataset:
-    """Return rows of JSON whose texts are what the file has.
+def _saved(path: Path, split: str) -> Dataset:
+    """Return a split of a ``save_to_disk`` folder."""
+    from datasets import DatasetDict, load_from_disk  # heavy
 
-    pyarrow takes a text such as 2024-01-01T10:00:00 for a time, which prints in another spelling.
-    """
-    from datasets import Features, Json  # heavy
-
-    rows: Dataset = read()
-    times = [name for name, kind in rows.features.items() if "timestamp" in str(kind)]
-    if not times or rows.info.builder_name != "json":
-        return rows
-    return read(features=Features(rows.features | dict.fromkeys(times, Json())))
+    saved = load_from_disk(str(path))
+    return saved[split.partition("[")[0]] if isinstance(saved, DatasetDict) else saved
 
 
 def _part(rows: Dataset, split: str) -> Dataset:

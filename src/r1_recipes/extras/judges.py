@@ -21,9 +21,10 @@ from r1_recipes.common.chat_client import ChatServer, Reply
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.messages import completion_texts, message_text, without_surrogates
 from r1_recipes.common.settings import from_mapping, limited
-from r1_recipes.prompts.formats import ResponseFormat
-from r1_recipes.rewards.registry import REWARDS, Column, Log, Reward, Values, ignore
-from r1_recipes.rewards.text import shown_text
+from r1_recipes.prompts import ResponseFormat
+from r1_recipes.rewards import REWARDS
+from r1_recipes.rewards.form import shown_text
+from r1_recipes.rewards.types import Column, Log, Values, ignore
 
 logger = logging.getLogger(__name__)
 
@@ -93,21 +94,26 @@ def read_reward_models(entries: Mapping[str, Any], fmt: ResponseFormat) -> dict[
                 f"another reward. Fix: for example helpfulness"
             )
         settings = from_mapping(Entry, entry, f"reward_models: {name}")
-        rewards[name] = ModelReward(fmt, name, settings)
+        rewards[name] = ModelReward(name, settings, fmt)
     return rewards
 
 
 @dataclass(frozen=True)
-class ModelReward(Reward):
-    """Return the score of a reward model or a judge for each completion.
+class ModelReward:
+    """A reward model or a judge, as a reward with the name of its entry.
 
     Range: 0..1, or a judge's ``range``. With ``scope: summary``, a completion that never ends its
     reasoning gets the lowest score. Return ``None`` where a judge gives no score, and where the
     row lacks what its prompt names. If all requests of a batch fail, raise a RecipeError.
     """
 
-    name: str  # type: ignore[misc]  # each entry has its own name
+    name: str
     entry: Entry
+    fmt: ResponseFormat
+
+    @property
+    def __name__(self) -> str:
+        return self.name
 
     def check_start(self) -> None:
         """Raise if the judge has no server address, or if the classifier does not exist."""
@@ -120,67 +126,59 @@ class ModelReward(Reward):
             AutoConfig.from_pretrained(self.entry.model, trust_remote_code=False)
 
     def __call__(
-        self,
-        completions: Column,
-        prompts: Column = (),
-        log_metric: Log = ignore,
-        **columns: Any,
+        self, completions: Column, prompts: Column = (), log_metric: Log = ignore, **columns: Any
     ) -> Values:
-        read = shown_text if self.entry.scope == "summary" else ResponseFormat.full_text
-        texts = [read(self.response_format, text) for text in completion_texts(completions)]
-        contexts = [self._context(prompt) for prompt in prompts]
-        lowest = self.entry.range[0] if self.entry.served else 0.0
-        scores: Values = [lowest] * len(texts)
+        entry = self.entry
+        read = shown_text if entry.scope == "summary" else ResponseFormat.full_text
+        texts = [read(self.fmt, text) for text in completion_texts(completions)]
         finished = {row: text for row, text in enumerate(texts) if text is not None}
-        score = self._ask if self.entry.served else self._classify
-        for row, value in zip(finished, score(finished, contexts, columns), strict=True):
-            scores[row] = value
+        contexts = [_context(entry, self.fmt, prompt) for prompt in prompts]
+        scores: Values = [entry.range[0] if entry.served else 0.0] * len(texts)
+        if entry.served:
+            found = _ask(entry, finished, contexts, columns)
+        else:
+            turns = [
+                [*contexts[row], {"role": "assistant", "content": text}]
+                for row, text in finished.items()
+            ]
+            found = [*classify(entry.model, turns, entry.batch_size)]
+        for row, score in zip(finished, found, strict=True):
+            scores[row] = score
         log_metric(f"{self.name}/unfinished", float(len(texts) - len(finished)))
         log_metric(f"{self.name}/unscored", float(scores.count(None)))
         return scores
 
-    def _context(self, prompt: Any) -> Conversation:
-        """Return the conversation before the completion."""
-        if isinstance(prompt, str):
-            return [{"role": "user", "content": prompt}]
-        messages = [{"role": turn["role"], "content": message_text(turn)} for turn in prompt]
-        instruction = {"role": "system", "content": self.response_format.system_prompt}
-        if self.entry.scope == "summary" and messages[:1] == [instruction]:
-            return messages[1:]
-        return messages
 
-    def _classify(
-        self, texts: dict[int, str], contexts: list[Conversation], columns: dict[str, Any]
-    ) -> Values:
-        turns = [
-            [*contexts[row], {"role": "assistant", "content": text}] for row, text in texts.items()
-        ]
-        return [*classify(self.entry.model, turns, self.entry.batch_size)]
+def _context(entry: Entry, fmt: ResponseFormat, prompt: Any) -> Conversation:
+    """Return the conversation before the completion."""
+    if isinstance(prompt, str):
+        return [{"role": "user", "content": prompt}]
+    messages = [{"role": turn["role"], "content": message_text(turn)} for turn in prompt]
+    instruction = {"role": "system", "content": fmt.system_prompt}
+    hidden = entry.scope == "summary" and messages[:1] == [instruction]
+    return messages[1:] if hidden else messages
 
-    def _ask(
-        self, texts: dict[int, str], contexts: list[Conversation], columns: dict[str, Any]
-    ) -> Values:
-        prompt = self.entry.prompt or ""
-        names = (set(_SLOT.findall(prompt)) & columns.keys()) - {"prompt", "response"}
-        if "{solution}" in prompt and "solution" not in columns:
-            raise self.missing("a column 'solution' with the reference answers", columns)
-        asked: dict[int, str] = {}
-        for row, text in texts.items():
-            given = {name: columns[name][row] for name in names}
-            if all(value is not None and str(value).strip() for value in given.values()):
-                turns = contexts[row]
-                said = "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in turns)
-                slots = {"prompt": turns[0]["content"] if len(turns) == 1 else said}
-                asked[row] = fill(prompt, {**given, **slots, "response": text})
-        scores = ask(
-            self.entry.model,
-            [*asked.values()],
-            *self.entry.range,
-            timeout=self.entry.request_timeout,
-            max_tokens=self.entry.max_completion_length,
-        )
-        found = dict(zip(asked, scores, strict=True))
-        return [found.get(row) for row in texts]
+
+def _ask(
+    entry: Entry, texts: dict[int, str], contexts: list[Conversation], columns: dict[str, Any]
+) -> Values:
+    prompt = entry.prompt or ""
+    names = (set(_SLOT.findall(prompt)) & columns.keys()) - {"prompt", "response"}
+    if "{solution}" in prompt and "solution" not in columns:
+        raise RecipeError("reward_models: prompt names {solution}, and there is no such column")
+    asked: dict[int, str] = {}
+    for row, text in texts.items():
+        given = {name: columns[name][row] for name in names}
+        if all(value is not None and str(value).strip() for value in given.values()):
+            turns = contexts[row]
+            said = "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in turns)
+            slots = {"prompt": turns[0]["content"] if len(turns) == 1 else said}
+            asked[row] = fill(prompt, {**given, **slots, "response": text})
+    seconds, tokens = entry.request_timeout, entry.max_completion_length
+    prompts = [*asked.values()]
+    scores = ask(entry.model, prompts, *entry.range, timeout=seconds, max_tokens=tokens)
+    found = dict(zip(asked, scores, strict=True))
+    return [found.get(row) for row in texts]
 
 
 def fill(prompt: str, slots: Mapping[str, Any]) -> str:

@@ -1,8 +1,8 @@
 """Select completions for a data set, by the rules of the recipe key ``keep``.
 
 This is the rejection sampling of DeepSeek-R1 (arXiv:2501.12948, section 2.3.3): of the completions
-that ``generate`` has stored, some become rows. A record of the store is a prompt with its
-completions. Each completion that goes has one reason, the first that applies.
+that ``generate`` has stored, some become rows. Each completion that goes has one reason, the first
+that applies.
 """
 
 from __future__ import annotations
@@ -19,20 +19,19 @@ from typing import Any
 import regex
 import yaml
 
-from r1_recipes.common import processes
 from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.common.messages import UNSPACED, last_user_text, without_surrogates
 from r1_recipes.common.settings import from_mapping, limited
 from r1_recipes.data.sources import load_rows
+from r1_recipes.generation import Completion
 from r1_recipes.prompts.formats import ParsedResponse, ResponseFormat
 from r1_recipes.recipe.types import GenerateRecipe
-from r1_recipes.rewards.call import numbers
-from r1_recipes.rewards.registry import ignore
+from r1_recipes.rewards.call import score
 
-Record = dict[str, Any]
+Row = dict[str, Any]
 HeldOut = dict[str, set[int]]  # hashes of the n-grams of each evaluation set
-CHUNK = 2048  # completions per call of a reward, which keeps the workers of the verification busy
-OWN_COLUMNS = ("question", "response", "solution", "pass_rate", "tokens", "scores")
+CHUNK = 256  # rows per call of a reward, which keeps the workers of the verification busy
+OWN_COLUMNS = ("question", "prompt", "response", "solution", "pass_rate", "tokens", "scores")
 _WORDS = regex.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}]+")
 # Not "```x = 3``` is", which is a formula in a sentence.
 _FENCE = re.compile(r"^[ \t]*+`{3,}+[ \t]*+([^\s`]*+)[^`\n]*+$", re.MULTILINE)
@@ -132,7 +131,7 @@ class Candidate:
 
     text: str
     tokens: int
-    finish_reason: str | None
+    finished: bool
     scores: dict[str, float | None] = field(default_factory=dict)
     reason: str | None = None
 
@@ -143,74 +142,64 @@ class Candidate:
         return None if first is None else first >= 1
 
 
-Group = tuple[Record, list[Candidate]]
+Group = tuple[Row, list[Candidate]]
 
 
 def select(
-    records: Iterable[Record],
+    rows: Sequence[Row],
+    completions: Sequence[Sequence[Completion]],
     keep: Keep,
     fmt: ResponseFormat,
-    rewards: Sequence[Callable],
+    rewards: Mapping[str, Callable],
     weights: Sequence[float] | None = None,
     held_out: HeldOut | None = None,
+    tokenizer: Any = None,
 ) -> Iterator[Group]:
-    """Yield each record with its completions. Those that are dropped have a reason."""
-    named = {getattr(reward, "__name__", type(reward).__name__): reward for reward in rewards}
-    weighted = dict(zip(named, weights or [1.0] * len(named), strict=True))
+    """Yield each row with its completions. Those that are dropped have a reason.
+
+    Args:
+        rows: The rows of ``generate``: ``question``, ``prompt`` and the columns of the data.
+        completions: Those of each row.
+        keep: The rules.
+        fmt: The response format.
+        rewards: The recipe's rewards, by name.
+        weights: Of the rewards. Default: 1 each.
+        held_out: From :func:`evaluation_sets`.
+        tokenizer: Counts tokens for the rewards of length.
+    """
+    weighted = dict(zip(rewards, weights or [1.0] * len(rewards), strict=True))
     seen: set[str] = set()
-    for groups in _chunks(records):
-        pairs = [(record, one) for record, group in groups for one in group if not record["error"]]
-        for name, reward in named.items() if pairs else ():
-            _score(name, reward, pairs)
-        for _, one in pairs:
-            one.reason = reason_to_drop(one, fmt.parse(one.text), keep)
-        for record, group in groups:
-            if record["error"]:
-                _drop(group, "failed row")
+    for start in range(0, len(rows), CHUNK):
+        groups = [
+            (row, [Candidate(one.text, one.tokens, one.finished) for one in made])
+            for row, made in zip(
+                (rows[at] for at in range(start, min(start + CHUNK, len(rows)))),
+                completions[start : start + CHUNK],
+                strict=True,
+            )
+        ]
+        pairs = [(row, one) for row, group in groups for one in group]
+        texts, tokens = [one.text for _, one in pairs], [one.tokens for _, one in pairs]
+        for name, reward in rewards.items():
+            scores = score(name, reward, [row for row, _ in pairs], texts, tokenizer, tokens)
+            for (_, one), value in zip(pairs, scores, strict=True):
+                one.scores[name] = value
+        for row, group in groups:
+            for one in group:
+                one.reason = reason_to_drop(one, fmt.parse(one.text), keep)
             if keep != Keep():  # without rules everything is kept
                 _compare(group, keep, weighted)
-                _compare_question(record, group, keep, held_out or {}, seen)
-            yield record, group
-
-
-def _chunks(records: Iterable[Record]) -> Iterator[list[Group]]:
-    from tqdm.auto import tqdm
-
-    groups: list[Group] = []
-    for record in tqdm(records, desc="selecting", unit="prompt"):
-        names = ("text", "tokens", "finish_reason")
-        completions = [Candidate(*map(one.get, names)) for one in record["completions"]]
-        groups.append((record, completions))
-        if sum(len(group) for _, group in groups) >= CHUNK:
-            yield groups
-            groups = []
-    yield groups
-
-
-def _score(name: str, reward: Callable, pairs: list[tuple[Record, Candidate]]) -> None:
-    """Call a reward as TRL does, though ``completion_ids`` have only the right length."""
-    columns = dict.fromkeys(column for record, _ in pairs for column in record["columns"])
-    with processes.alone():
-        result = reward(
-            prompts=[record["prompt"] for record, _ in pairs],
-            completions=[[{"role": "assistant", "content": one.text}] for _, one in pairs],
-            completion_ids=[range(one.tokens) for _, one in pairs],
-            trainer_state=None,
-            log_extra=ignore,
-            log_metric=ignore,
-            **{name: [record["columns"].get(name) for record, _ in pairs] for name in columns},
-        )
-        scores = numbers(name, reward, result, len(pairs))
-    for (_, one), score in zip(pairs, scores, strict=True):
-        one.scores[name] = score
+                _compare_question(row, group, keep, held_out or {}, seen)
+            yield row, group
 
 
 def reason_to_drop(one: Candidate, parsed: ParsedResponse, keep: Keep) -> str | None:
     """Return why a completion is dropped by itself, or ``None``."""
     filters, least = keep.filters, keep.at_least or {}
     reasons = {
+        "refused": not one.tokens and not one.text,  # by a server, for its content
         "malformed": filters.malformed and not parsed.well_formed,
-        "truncated": filters.truncated and one.finish_reason == "length",
+        "truncated": filters.truncated and not one.finished,
         "too long": filters.max_tokens is not None and one.tokens > filters.max_tokens,
         "code": filters.code and has_code(parsed.reasoning or one.text),
         "wrong": keep.correct and one.correct is False,
@@ -254,17 +243,17 @@ def _compare(group: list[Candidate], keep: Keep, weights: dict[str, float]) -> N
 
 
 def _compare_question(
-    record: Record, group: list[Candidate], keep: Keep, held_out: HeldOut, seen: set[str]
+    row: Row, group: list[Candidate], keep: Keep, held_out: HeldOut, seen: set[str]
 ) -> None:
     """Drop all completions of a question that an evaluation set or an earlier row has."""
     if keep.decontaminate:
-        grams = n_grams(record["question"], keep.decontaminate.n_grams)
+        grams = n_grams(row["question"], keep.decontaminate.n_grams)
         for name, known in held_out.items():
             if not grams.isdisjoint(known):
                 _drop(group, f"in {name}")
     if keep.deduplicate and _kept(group):
-        earlier = record["columns"].get("earlier_messages") or []
-        asked = [*(message["content"] for message in earlier), record["question"]]
+        earlier = row.get("earlier_messages") or []
+        asked = [*(message["content"] for message in earlier), row["question"]]
         question = " ".join(" ".join(asked).split())
         if question in seen:
             _drop(group, "equal question")
@@ -329,15 +318,15 @@ def write(
         open(folder.parent / "verdicts.jsonl", "w", encoding="utf-8") as verdicts,
         open(new, "w", encoding="utf-8") as train,
     ):
-        for record, group in groups:
+        for index, (row, group) in enumerate(groups):
             reasons = Counter(one.reason or "kept" for one in group)
             reasons["generated"] = len(group)
             completions.update(reasons)
             prompts.update(reasons.keys())
             for sample, one in enumerate(group):
-                verdict = {"index": record["index"], "sample": sample, "reason": one.reason}
+                verdict = {"index": index, "sample": sample, "reason": one.reason}
                 verdicts.write(_line(verdict | {"scores": one.scores}))
-            train.writelines(map(_line, _rows(record, group, fmt, output)))
+            train.writelines(map(_line, _rows(row, group, fmt, output)))
     table = _table(completions, prompts)
     if not completions["kept"]:
         raise RecipeError(
@@ -367,12 +356,12 @@ lost one. `pass_rate` is the share of right completions of the question, of thos
 """
 
 
-def _rows(record: Record, group: list[Candidate], fmt: ResponseFormat, output: str) -> list[Record]:
+def _rows(row: Row, group: list[Candidate], fmt: ResponseFormat, output: str) -> list[Row]:
     """Return the rows of a prompt: one for each completion that is kept, or one for the prompt."""
-    columns, kept = record["columns"], _kept(group)
-    source = {name: value for name, value in columns.items() if name not in OWN_COLUMNS}
-    question = {"question": record["question"]}
-    rest = {"solution": columns.get("solution"), **source, "pass_rate": pass_rate(group)}
+    source = {name: value for name, value in row.items() if name not in OWN_COLUMNS}
+    rest = {"solution": row.get("solution"), **source, "pass_rate": pass_rate(group)}
+    question = {"question": row["question"]}
+    kept = _kept(group)
     if output == "prompts":
         return [question | rest] if kept else []
     return [

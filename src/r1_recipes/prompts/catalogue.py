@@ -97,9 +97,5 @@ def written_out(value: Any, folder: Path) -> str | dict[str, Any]:
     fmt = get_response_format(value, folder=folder)
     if isinstance(value, str) and value in FORMATS:
         return value
-    keys = {}
-    for field in fields(fmt):
-        item = getattr(fmt, field.name)
-        if item != field.default:
-            keys[field.name] = list(item) if isinstance(item, tuple) else item
-    return keys
+    pairs = [(field, getattr(fmt, field.name)) for field in fields(fmt)]
+    return {field.name: item for field, item in pairs if item != field.default}

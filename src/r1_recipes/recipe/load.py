@@ -70,51 +70,53 @@ def load_recipe(
         given = {key: _complete(key, value, path.parent) for key, value in given.items()}
         kinds, owners = own_parameters(method, given)
         parser = make_parser([*argument_types(method, given), kinds])
-        _check_keys(given, method, parser, warnings)
+        for key in [key for key in given if key not in parser.actions]:
+            _leave_out(given, key, method, parser, warnings)
         if smoke is not None and _is_on(given.get("smoke")):
-            shrunk = {
-                key: _typed_value([value]) for key, value in smoke(path, method, given).items()
-            }
-            given |= {key: value for key, value in shrunk.items() if key not in typed}
+            small = smoke(path, method, given).items()
+            given |= {k: None if v == "none" else v for k, v in small if k not in typed}
         if "response_format" in given:
             given["response_format"] = written_out(given["response_format"], path.parent)
         before = follow_machine(method, given, typed, warnings)
         words = [word for key, value in given.items() for word in words_of(parser, key, value)]
         parts = parse(parser, words, given, world_size)
-        recipe: Recipe = Recipe(path, method, *parts[:3], warnings=warnings)
+        recipe: Recipe = Recipe(path, method, *parts[:3])
+        recipe.warnings = warnings
         recipe.typed, recipe.adapted = frozenset(typed), before
         for place, names in owners.items():
             values = {name: getattr(parts[3], name, None) for name in names}
             getattr(recipe, place).update({k: v for k, v in values.items() if v is not None})
-        if models := given.get("reward_models"):
-            recipe.reward_params["reward_models"] = recipe.script.reward_models or models
+        if models := getattr(recipe.script, "reward_models", None):
+            recipe.reward_params["reward_models"] = models
         recipe.settings = {
             key: masked(json.loads(json.dumps(namespace_value(recipe, key), default=str)), key)
             for key in given
             if key != "hub_token"
         }
         check(recipe)
-    _bound_engine(recipe, before)
+    uses_vllm = namespace_value(recipe, "use_vllm") or before.get("use_vllm")
+    if uses_vllm and (length := longest_sequence(recipe)):
+        # vLLM would make a KV cache for the model's whole context.
+        length = recipe.training.vllm_max_model_length or length
+        recipe.training.vllm_max_model_length = recipe.settings["vllm_max_model_length"] = length
     return recipe
 
 
 def split_command_line(argv: Sequence[str], method: str) -> tuple[Path, Settings]:
     """Return the recipe's path and the typed values by key. A bare switch is true."""
-    typed: dict[str, list[str]] = {}
-    paths: list[str] = []
-    values = paths
+    typed: dict[str, list[str]] = {"config": []}
+    values = typed["config"]
     for word in argv:
         if word.startswith("--"):
             key, equals, value = word[2:].partition("=")
-            typed[key.replace("-", "_")] = values = [value] if equals else []
-            values = paths if equals else values
+            words = typed[key.replace("-", "_")] = [value] if equals else []
+            values = typed["config"] if equals else words
         # After a bare switch, a file's name is the recipe: `--smoke recipes/x.yaml`.
-        elif not values and not paths and word.endswith((".yaml", ".yml")):
-            paths.append(word)
-            values = paths
+        elif not values and word.endswith((".yaml", ".yml")):
+            typed["config"].append(word)
         else:
             values.append(word)
-    paths = typed.pop("config", []) + paths
+    paths = typed.pop("config")
     if len(paths) != 1:
         found = f"unexpected argument {paths[1]!r}" if paths else "no recipe given"
         raise RecipeError(
@@ -124,13 +126,13 @@ def split_command_line(argv: Sequence[str], method: str) -> tuple[Path, Settings
     return find_yaml(Path(paths[0])), {key: _typed_value(words) for key, words in typed.items()}
 
 
-def _typed_value(words: list[Any]) -> Any:
+def _typed_value(words: list[str]) -> Any:
     """Return a typed value: none is null, [a, b] and {a: b} are read, and no word is true."""
     if len(words) != 1:
-        return [word.rstrip(",") for word in words] or True  # accuracy, format
+        return words or True
     [word] = words
-    if not isinstance(word, str) or word.lower() in ("none", "null"):
-        return None if isinstance(word, str) else word
+    if word.lower() in ("none", "null"):
+        return None
     with contextlib.suppress(yaml.YAMLError):  # torn text is for the parser to refuse, by key
         return yaml.safe_load(word) if word.startswith(("[", "{")) else word
     return word
@@ -158,7 +160,7 @@ def own_parameters(method: str, given: Settings) -> tuple[type, dict[str, list[s
     The names come apart too, by the field of :class:`Recipe` that gets them.
     """
     names, environment = given.get("reward_funcs") or [], given.get("environment")
-    names = names if isinstance(names, list) else str(names).split(",")
+    names = names if isinstance(names, list) else [names]
     models, owners = given.get("reward_models") or {}, {}
     if method in REWARDED:
         with located("reward_funcs"):
@@ -168,21 +170,14 @@ def own_parameters(method: str, given: Settings) -> tuple[type, dict[str, list[s
             from r1_recipes.extras.agents.registry import environment_parameters
 
             owners["environment_params"] = environment_parameters(environment)
-    found = {name: field for fields in owners.values() for name, field in fields.items()}
     options = [
-        (name, _type_of(f) | None, dataclasses.field(default=None)) for name, f in found.items()
+        (name, getattr(option, "annotation", None) or option.type, dataclasses.field(default=None))
+        for options in owners.values()
+        for name, option in options.items()
     ]
     kinds = dataclasses.make_dataclass("Parameters", options)
+    kinds.__module__ = "typing"  # where annotations that are texts find Optional and Sequence
     return kinds, {place: [*fields] for place, fields in owners.items()}
-
-
-def _type_of(f: dataclasses.Field) -> Any:
-    # With `from __future__ import annotations` the type is text. Rewards take scalars, and lists of
-    # scalars.
-    annotation = str(f.type)
-    scalar = re.search(r"\b(bool|int|float)\b", annotation)
-    item: Any = {"bool": bool, "int": int, "float": float}[scalar[1]] if scalar else str
-    return list[item] if re.search(r"\b([Ll]ist|tuple|Sequence)\[", annotation) else item
 
 
 def make_parser(types: Sequence[type]) -> Any:
@@ -211,7 +206,7 @@ def make_parser(types: Sequence[type]) -> Any:
             kinds = {typing.get_origin(kind) or kind for kind in (hint, *typing.get_args(hint))}
             parser.actions[key], parser.kinds[key] = action, kinds
             if dict in kinds or action.type is dict:
-                action.type = mapping_or_text if str in kinds else mapping
+                action.type = _mapping_or_text if str in kinds else _mapping
             elif key in _TEXT_OR_BOOL:
                 action.type = lambda text: {"true": True, "false": False}.get(text.lower(), text)
     if "num_completions_to_print" in parser.actions:
@@ -219,41 +214,37 @@ def make_parser(types: Sequence[type]) -> Any:
     return parser
 
 
-def mapping(text: str) -> Any:
+def _mapping(text: str) -> Any:
     """Return a mapping that is written as JSON or YAML. argparse names the key of an error."""
-    try:
+    with contextlib.suppress(yaml.YAMLError):
         value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(str(error)) from error
-    if not isinstance(value, dict):
-        raise ValueError("not a mapping")
-    return value
+        if isinstance(value, dict):
+            return value
+    raise ValueError("not a mapping")
 
 
-def mapping_or_text(text: str) -> Any:
-    """Return a mapping, or text that does not look like one, such as a file's name."""
-    return mapping(text) if text.lstrip().startswith("{") else text
+def _mapping_or_text(text: str) -> Any:
+    return _mapping(text) if text.lstrip().startswith("{") else text
 
 
-def _check_keys(given: Settings, method: str, parser: Any, warnings: list[str]) -> None:
-    """Refuse a key that the method does not have, with what was probably meant.
+def _leave_out(given: Settings, key: str, method: str, parser: Any, warnings: list[str]) -> None:
+    """Remove a parameter of a reward that the recipe does not list, with a warning.
 
-    A parameter of a reward that the recipe does not list is taken out with a warning.
+    Refuse any other key that the method does not have, with what was probably meant.
     """
     from r1_recipes.extras.foreign import SHORT  # lr, batch_size, epochs, …
 
-    for key in [key for key in given if key not in parser.actions]:
-        if key in reward_parameters(REWARDS):
-            del given[key]
-            rewards = given.get("reward_funcs")
-            warnings.append(f"{key} is ignored: none of reward_funcs {rewards} has this parameter")
-            continue
-        close = [SHORT[key]] if key in SHORT else nearest(key, parser.actions)
-        hint = f" Did you mean {' or '.join(close)}?" if close else ""
-        raise RecipeError(
-            f"unknown key {key!r} for {method}.{hint} Valid keys: TRL's config, ModelConfig and "
-            "docs/keys.md. For keys of other projects, see docs/migration.md."
-        )
+    if key in reward_parameters(REWARDS):
+        del given[key]
+        rewards = given.get("reward_funcs")
+        warnings.append(f"{key} is ignored: none of reward_funcs {rewards} has this parameter")
+        return
+    close = [SHORT[key]] if key in SHORT else nearest(key, parser.actions)
+    hint = f" Did you mean {' or '.join(close)}?" if close else ""
+    raise RecipeError(
+        f"unknown key {key!r} for {method}.{hint} Valid keys: TRL's config, ModelConfig and "
+        "docs/keys.md. For keys of other projects, see docs/migration.md."
+    )
 
 
 def words_of(parser: Any, key: str, value: Any) -> list[str]:
@@ -269,8 +260,6 @@ def words_of(parser: Any, key: str, value: Any) -> list[str]:
         return []
     if value is False and action.choices and "no" in action.choices:
         value = "no"  # YAML reads a bare `no` as false
-    if isinstance(value, str) and action.nargs == "+" and action.type is not mapping:
-        value = [part.strip() for part in value.split(",")]  # --reward_funcs accuracy,format
     items = value if isinstance(value, list) else [value]
     if isinstance(value, list) and action.nargs != "+":
         raise RecipeError(f"{key}: must be one value, got {value!r}")
@@ -346,18 +335,3 @@ def follow_machine(method: str, given: Settings, typed: Settings, warnings: list
             "slower than on a GPU. --smoke checks a recipe in seconds"
         )
     return before
-
-
-def _bound_engine(recipe: Recipe, before: Settings) -> None:
-    """Set ``vllm_max_model_length``: vLLM would make a KV cache for the model's whole context."""
-    uses_vllm = getattr(recipe.training, "use_vllm", False) or before.get("use_vllm")
-    if not uses_vllm or recipe.training.vllm_max_model_length:
-        return
-    length = longest_sequence(recipe)
-    if length is not None:
-        recipe.training.vllm_max_model_length = recipe.settings["vllm_max_model_length"] = length
-    elif recipe.training.use_vllm and namespace_value(recipe, "distill_with") != "gold":
-        recipe.warnings.append(
-            "vllm_max_model_length: not set, and max_prompt_tokens does not limit the prompts, so "
-            "vLLM reserves memory for the model's whole context"
-        )

@@ -3,10 +3,10 @@
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError, require, unknown_name
-from r1_recipes.prompts import ResponseFormat, get_response_format
+from r1_recipes.prompts import get_response_format
 from r1_recipes.recipe.types import Recipe, namespace_value
 from r1_recipes.rewards import REWARDS, get_reward_funcs
-from r1_recipes.rewards.routing import check_task_rewards
+from r1_recipes.rewards.tasks import check_task_rewards
 
 # TRL checks these keys only after it has sampled the first completions, or loaded the model.
 _CHOICES = {
@@ -55,35 +55,35 @@ def _check_grpo(recipe: Recipe) -> None:
         value = getattr(training, key)
         if value not in names.split():
             raise RecipeError(f"{key}: {unknown_name('value', value, names.split())}")
-    if not script.reward_funcs:
-        _check_environment_scores(script.environment)
+    if not script.reward_funcs and (not script.environment or _scores_nothing(script.environment)):
+        fix = f"name at least one of {', '.join(sorted(REWARDS))}"
+        fix += ", or give the environment a method get_reward(self)" * bool(script.environment)
+        raise RecipeError(f"reward_funcs: missing. Fix: {fix}")
     by_best = training.load_best_model_at_end or training.save_strategy == "best"
     if by_best and training.metric_for_best_model in (None, "loss", "eval_loss"):
         # GRPO's loss is near 0 for any policy.
         training.metric_for_best_model, training.greater_is_better = "eval_reward", True
     rounds = script.dynamic_sampling
     if rounds is not None:
-        usable = rounds.keys() <= {"max_rounds", "reward"} and rounds.get("max_rounds", 0) >= 2
+        usable = rounds.keys() <= {"max_rounds", "reward"} and rounds.get("max_rounds") in range(
+            2, 99
+        )
         usable &= rounds.get("reward") in (None, *script.reward_funcs)
         allowed = f"{{max_rounds: 2 or more, and maybe reward: one of {script.reward_funcs}}}"
         require(usable, "dynamic_sampling", allowed, rounds)
 
 
-def _check_environment_scores(environment: Any) -> None:
-    """Refuse GRPO without a reward. An environment's own reward counts."""
-    fix = f"name at least one of {', '.join(sorted(REWARDS))}"
-    if environment:
-        from r1_recipes.extras.agents.registry import without_reward
+def _scores_nothing(environment: Any) -> bool:
+    from r1_recipes.extras.agents.registry import without_reward
 
-        silent = without_reward(environment)
-        if not silent:
-            return
-        fix = f"give environment {silent[0].__name__} a method get_reward(self), or {fix}"
-    raise RecipeError(f"reward_funcs: missing. Fix: {fix}")
+    return bool(without_reward(environment))
 
 
 def _check_rewards(recipe: Recipe) -> None:
-    """Refuse weights and tasks that do not fit, and what a reward itself rejects."""
+    """Refuse weights and tasks that do not fit the rewards, and warn of a prompt that does not.
+
+    Such a prompt does not ask for what the rewards read as the answer.
+    """
     script = recipe.script
     names, weights = script.reward_funcs, getattr(recipe.training, "reward_weights", None)
     if weights is not None and len(weights) != len(names):
@@ -102,13 +102,6 @@ def _check_rewards(recipe: Recipe) -> None:
 
         check_keep(recipe)
     fmt = get_response_format(script.response_format)
-    get_reward_funcs(names, fmt, **recipe.reward_params)
-    _warn_of_prompts(recipe, fmt)
-
-
-def _warn_of_prompts(recipe: Recipe, fmt: ResponseFormat) -> None:
-    """Warn of a prompt that does not ask for what the rewards read as the answer."""
-    script = recipe.script
     mark = fmt.answer_tags[0].strip() if fmt.answer_tags else "boxed" if fmt.boxed else ""
     prompt = script.system_prompt
     around = f"{script.prompt_template} {script.prefill} {script.mapper_config} {script.few_shot}"
@@ -127,13 +120,11 @@ def longest_sequence(recipe: Recipe) -> int | None:
     ``reset`` adds at most ``tool_output_chars``. With ``vllm_mode: server``, the last message can
     add a full completion, because TRL cuts it only after it has been generated.
     """
-    script, prompt = recipe.script, recipe.script.max_prompt_tokens
-    completion = namespace_value(recipe, "max_completion_length")
+    script, training = recipe.script, recipe.training
+    prompt, completion = script.max_prompt_tokens, getattr(training, "max_completion_length", None)
     # With distill_with: gold, max_length limits the engine.
-    if prompt is None or not completion or namespace_value(recipe, "distill_with") == "gold":
+    if not prompt or not completion or namespace_value(recipe, "distill_with") == "gold":
         return None
-    if script.environment:
-        prompt += script.tool_output_chars
-    if recipe.training.vllm_mode == "server" and (script.tools or script.environment):
-        completion *= 2
-    return int(prompt + completion)
+    reset = script.tool_output_chars if script.environment else 0
+    turns = training.vllm_mode == "server" and (script.tools or script.environment)
+    return int(prompt + reset + completion * (2 if turns else 1))

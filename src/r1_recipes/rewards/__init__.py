@@ -1,27 +1,154 @@
-"""Rewards by name.
+"""Rewards: functions that TRL calls with the completions and every column of the data by name.
 
-``get_reward_funcs(["accuracy", "format"])`` returns what ``trl.GRPOTrainer`` takes. Importing this
-imports no torch.
+A reward returns one number per completion, or ``None`` for a completion that it does not score.
+What follows ``*`` in its signature are keys of a recipe, except ``fmt``, the response format::
+
+    def brevity(completions, completion_ids, *, brevity_tokens: int = 512, **columns):
+        return [-min(1.0, len(ids) / brevity_tokens) for ids in completion_ids]
+
+``get_reward_funcs(["accuracy", "my_module:brevity"])`` returns what ``trl.GRPOTrainer`` takes. With
+the format think_answer, each reward is also an attribute of this module, for ``trl grpo
+--reward_funcs r1_recipes.rewards.accuracy``. Importing it imports no torch.
 """
 
-# Importing a family registers its rewards.
-from r1_recipes.rewards import accuracy, language, length, text  # noqa: F401
-from r1_recipes.rewards.build import get_reward_funcs
-from r1_recipes.rewards.registry import (
-    REWARDS,
-    AnswerReward,
-    Reward,
-    answer_rewards,
-    register_reward,
-    reward_parameters,
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial, update_wrapper
+from typing import Any, NamedTuple
+
+from r1_recipes.common.errors import RecipeError, unknown_name
+from r1_recipes.common.plugins import Registry
+from r1_recipes.prompts import ResponseFormat, get_response_format
+from r1_recipes.rewards.answers import accuracy, answer_contains
+from r1_recipes.rewards.form import (
+    format,
+    format_partial,
+    integer_answer,
+    reasoning_steps,
+    repetition_penalty,
+    tag_count,
+    xml_count,
+    xml_soft_format,
+    xml_strict_format,
+)
+from r1_recipes.rewards.language import language_consistency
+from r1_recipes.rewards.lengths import cosine, length, soft_overlong_punishment
+from r1_recipes.rewards.types import Values
+
+REWARDS: Registry[Callable[..., Values]] = Registry("reward")
+for _function in (
+    *(accuracy, answer_contains),
+    *(format, format_partial, integer_answer, reasoning_steps, repetition_penalty, tag_count),
+    *(xml_count, xml_soft_format, xml_strict_format),
+    *(language_consistency, cosine, length, soft_overlong_punishment),
+):
+    REWARDS.register(_function.__name__, _function)
+
+# Rewards that compare the answer of a completion with the reference answer. 1.0 means right.
+COMPARING = {"accuracy", "answer_contains", "answer_match", "choice_match", "countdown"}
+COMPARING |= {"exact_match"}
+ANSWERS = COMPARING | {"binary_code", "code"}  # Rewards whose 1.0 means a right answer.
+READS_GOLD = COMPARING | {"cosine", "length"}  # Rewards that score no row without its reference.
+
+_CLASSES = ("AnswerReward", "Reward", "register_reward")
+_FIX = (
+    "Fix: def my_reward(completions, *, my_key: float = 1.0, **columns), which returns a number "
+    "per completion. What follows * are recipe keys, and fmt there is the response format"
 )
 
-__all__ = [
-    "REWARDS",
-    "AnswerReward",
-    "Reward",
-    "answer_rewards",
-    "get_reward_funcs",
-    "register_reward",
-    "reward_parameters",
-]
+
+def __getattr__(name: str) -> Any:
+    """Return a reward of an extra. Raise RecipeError for the classes that rewards once were."""
+    if name in _CLASSES:
+        raise RecipeError(f"r1_recipes.rewards.{name} is gone: a reward is a function. {_FIX}")
+    if name.startswith("_") or name not in REWARDS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return REWARDS[name]
+
+
+def get_reward_funcs(
+    names: Iterable[str],
+    response_format: str | Mapping[str, Any] | ResponseFormat = "think_answer",
+    reward_models: Mapping[str, Any] | None = None,
+    **params: Any,
+) -> list[Callable[..., Values]]:
+    """Return the rewards of a recipe, with its response format and parameters.
+
+    Args:
+        names: Names of rewards, entries of ``reward_models``, or ``my_module:my_reward``.
+        response_format: A name, a format's keys or a :class:`ResponseFormat`, as
+            :func:`get_response_format` takes it.
+        reward_models: Reward models and judges by name.
+        **params: Parameters of the rewards, for example ``cosine_max_len=512``. A parameter that
+            several rewards share goes to each of them.
+
+    Returns:
+        Picklable callables with a ``__name__``, in the order of ``names``. ``trl.GRPOTrainer``
+        takes them as ``reward_funcs``.
+
+    Raises:
+        RecipeError: A name or a parameter is unknown, or a name does not stand for a function.
+    """
+    names = list(names)
+    fmt = get_response_format(response_format)
+    models: dict[str, Any] = {}
+    if reward_models:
+        from r1_recipes.extras.judges import read_reward_models
+
+        models = read_reward_models(reward_models, fmt)
+    known = reward_parameters(name for name in names if name not in models)
+    for key in params:
+        if key not in known:
+            raise RecipeError(unknown_name(f"parameter of the rewards {names}", key, known))
+    return [models.get(name) or _bound(_resolve(name), {**params, "fmt": fmt}) for name in names]
+
+
+class Parameter(NamedTuple):
+    """A recipe key that a reward takes."""
+
+    name: str
+    type: Any  # the annotation, or else the type of the default
+    default: Any
+
+
+def reward_parameters(names: Iterable[str]) -> dict[str, Parameter]:
+    """Return the parameters of rewards by name: what follows ``*``, except ``fmt``."""
+    found = {}
+    for name in names:
+        for key, p in inspect.signature(_resolve(name)).parameters.items():
+            if p.kind is p.KEYWORD_ONLY and key != "fmt":
+                kind = type(p.default) if p.annotation is p.empty else p.annotation
+                found[key] = Parameter(key, kind, p.default)
+    return found
+
+
+def answer_rewards(names: Iterable[str]) -> list[str]:
+    """Return the rewards whose 1.0 means a right answer, a user's own among them.
+
+    ``accuracy`` comes first, then the others in order. ``["accuracy"]`` if none judges answers.
+    """
+    judging = [name for name in names if name in ANSWERS or name not in REWARDS]
+    return sorted(judging, key=lambda name: name != "accuracy") or ["accuracy"]
+
+
+def _resolve(name: str) -> Callable[..., Values]:
+    reward = REWARDS.resolve(name)
+    if isinstance(reward, type) or not callable(reward):
+        raise RecipeError(f"reward {name!r}: must be a function, got {reward!r:.80}. {_FIX}")
+    return reward
+
+
+def _bound(function: Callable, options: Mapping[str, Any]) -> Callable:
+    """Return a function with those options that it takes, and the name of the function.
+
+    ``check_start``, which training calls before it loads the model, gets the same options.
+    """
+    taken = [
+        name
+        for name, parameter in inspect.signature(function).parameters.items()
+        if name in options and (parameter.kind is parameter.KEYWORD_ONLY or name == "fmt")
+    ]
+    bound = update_wrapper(partial(function, **{name: options[name] for name in taken}), function)
+    if hasattr(function, "check_start"):
+        bound.check_start = _bound(function.check_start, options)  # type: ignore[attr-defined]
+    return bound

@@ -1,4 +1,4 @@
-"""Call rewards outside a trainer, in the same way as TRL does.
+"""Call rewards outside a trainer, in the same way as TRL does, and try them before a run.
 
 TRL's ``GRPOTrainer`` sums rewards with ``nansum``, so ``None`` adds nothing. A row without any
 reward gets advantage 0.
@@ -13,10 +13,9 @@ import inspect
 import logging
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes import verification
 from r1_recipes.common import processes
 from r1_recipes.common.errors import (
     USER_ERRORS,
@@ -25,16 +24,14 @@ from r1_recipes.common.errors import (
     first_line,
     user_code_place,
 )
-from r1_recipes.common.messages import clip
-from r1_recipes.prompts.formats import boxes
-from r1_recipes.rewards.registry import Values, ignore
+from r1_recipes.prompts import ResponseFormat, boxes
+from r1_recipes.rewards.types import Values, ignore
 
 if TYPE_CHECKING:
+    from datasets import Dataset
     from transformers import PreTrainedTokenizerBase
 
-logger = logging.getLogger(__name__)
-
-warn_once = functools.cache(logger.warning)  # Logs each message only once.
+warn_once = functools.cache(logging.getLogger(__name__).warning)  # Logs each message only once.
 
 
 def score(
@@ -63,13 +60,9 @@ def score(
     from transformers import TrainerState
 
     if "environments" in inspect.signature(function).parameters:
-        # Only the trainer of TRL has environments.
-        return [None] * len(texts)
-    columns = {
-        key: [row[key] for row in rows]
-        for key in rows[0]
-        if key not in ("prompt", "completion", "completion_ids")
-    }
+        return [None] * len(texts)  # Only the trainer of TRL has environments.
+    made = ("prompt", "completion", "completion_ids")
+    columns = {key: [row[key] for row in rows] for key in rows[0] if key not in made}
     try:
         with processes.alone():
             result = function(
@@ -84,7 +77,7 @@ def score(
             )
             return numbers(name, function, result, len(texts))
     except USER_ERRORS as error:
-        raise _failure(name, error, columns) from error
+        raise failure(name, error, columns) from error
 
 
 def _messages(text: str, turns: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
@@ -92,25 +85,22 @@ def _messages(text: str, turns: list[dict[str, Any]] | None) -> list[dict[str, A
 
     A last message that was cut has an empty text here.
     """
-    if not turns:
-        return [{"role": "assistant", "content": text}]
-    *earlier, last = turns
-    return [*earlier, {**last, "content": text}] if last["role"] == "assistant" else turns
+    *earlier, last = turns or [{"role": "assistant"}]
+    return [*earlier, {**last, "content": text} if last["role"] == "assistant" else last]
 
 
-def _failure(name: str, error: BaseException, columns: Mapping[str, Any]) -> RecipeError:
+def failure(name: str, error: BaseException, columns: Mapping[str, Any]) -> RecipeError:
     """Return the error of a reward as one line, with the file and line of the reward's code."""
     if isinstance(error, RecipeError):
         return error
     place = user_code_place(error)
     if "unexpected keyword" in str(error):
         place += ". Fix: end its parameters with **columns, because it gets every column by name"
-    key = error.args[0] if isinstance(error, KeyError) else None
-    absent = isinstance(key, str) and key not in columns
+    absent = isinstance(error, KeyError) and error.args[:1] and error.args[0] not in columns
     if absent or re.search("missing .* required (positional|keyword-only) argument", str(error)):
         place += (
-            f". It gets the columns {', '.join(columns)}. Fix: add further columns of the data to "
-            f"keep_columns"
+            f". It gets the columns {', '.join(columns)}. Fix: a mapper that writes the column, or "
+            "add the data's own to keep_columns"
         )
     return RecipeError(f"reward {name!r} fails: {first_line(error)[:-1]}{place}")
 
@@ -120,53 +110,26 @@ def numbers(name: str, function: Callable, result: Any, count: int) -> Values:
     if inspect.iscoroutine(result):
         result = asyncio.run(result)
     with contextlib.suppress(TypeError, ValueError, OverflowError):
-        values = list(result)
+        values = [None if value is None else float(value) for value in result]
         if len(values) == count and all(value is None or math.isfinite(value) for value in values):
-            return [None if value is None else float(value) for value in values]
-    place = defined_at(getattr(function, "reward", function))  # Unwrap a RoutedReward.
+            return values
     fix = f"Fix: return a list with one finite number (or None) per completion, here {count}"
+    place = defined_at(function)
     raise RecipeError(f"reward {name!r} returned {str(result)[:80]}{place}. {fix}")
-
-
-def guarded(name: str, reward: Callable, note: Callable[[RecipeError], Any]) -> Callable[..., Any]:
-    """Return a reward that calls ``note`` with its error and returns 0.0 instead of raising.
-
-    If one process raised in the middle of a batch, the others would wait for it forever.
-    """
-
-    def guarded_reward(**columns: Any) -> Values:
-        try:
-            return numbers(name, reward, reward(**columns), len(columns["completions"]))
-        except USER_ERRORS as error:
-            note(_failure(name, error, columns))
-            return [0.0] * len(columns["completions"])
-
-    async def guarded_async_reward(**columns: Any) -> Values:
-        try:
-            return numbers(name, reward, await reward(**columns), len(columns["completions"]))
-        except USER_ERRORS as error:
-            note(_failure(name, error, columns))
-            return [0.0] * len(columns["completions"])
-
-    return guarded_async_reward if is_async(reward) else guarded_reward
-
-
-def is_async(reward: Callable) -> bool:
-    """Return whether calling a reward returns a coroutine."""
-    return any(map(inspect.iscoroutinefunction, (reward, type(reward).__call__)))
 
 
 def _token_ids(
     texts: Sequence[str], tokenizer: PreTrainedTokenizerBase | None, tokens: Sequence[int] | None
 ) -> list[list[int]]:
+    if tokenizer is None and tokens is not None:  # a server has the tokenizer, and counts
+        return [[0] * max(1, count) for count in tokens]
     if tokenizer is None:
         return [[*map(ord, text)] or [0] for text in texts]
     end = [tokenizer.pad_token_id]  # An empty completion has one token, which ends it.
     ids = [tokenizer(text, add_special_tokens=False)["input_ids"] or [*end] for text in texts]
-    if tokens is None:
-        return ids
     # The text lacks special tokens, but rewards for length must count them.
-    return [(one + end * count)[:count] for one, count in zip(ids, tokens, strict=True)]
+    counts = map(len, ids) if tokens is None else tokens
+    return [(one + end * count)[:count] for one, count in zip(ids, counts, strict=True)]
 
 
 def right_answer(solution: Any) -> str | None:
@@ -178,17 +141,46 @@ def right_answer(solution: Any) -> str | None:
     return next(filter(None, boxes(text)[::-1]), "") or text.rpartition("####")[2].strip() or None
 
 
-def conflicting_solutions(questions: Iterable[str], solutions: Iterable[Any]) -> str:
-    """Return a sentence about questions with several different reference answers, or ""."""
-    first: dict[str, str | None] = {}
-    conflicts: dict[str, str] = {}
-    for question, solution in zip(questions, map(right_answer, solutions), strict=True):
-        known = first.setdefault(question, solution)
-        if not known or not solution or known == solution or question in conflicts:
+def judged_rows(reward: Callable, rows: Dataset) -> Sequence[int]:
+    """Return the rows that a reward scores: all, or those of its tasks in ``task_rewards``."""
+    if not hasattr(reward, "rows_of"):
+        return range(len(rows))
+    return list(reward.rows_of({key: rows[key] for key in rows.column_names}))
+
+
+def readable_golds(name: str, reward: Callable, rows: Dataset) -> dict[int, bool]:
+    """Return, for each row that a reward scores, whether it can read the reference answer."""
+    scored = judged_rows(reward, rows)
+    if not scored:
+        return {}
+    # Leave out pictures, because to_list() would decode them.
+    examples = rows.select(scored).remove_columns({"image"} & {*rows.column_names}).to_list()
+    verdicts = score(name, reward, examples, [""] * len(examples), None)
+    return {index: verdict is not None for index, verdict in zip(scored, verdicts, strict=True)}
+
+
+def try_own_rewards(
+    names: Sequence[str],
+    rewards: Sequence[Callable],
+    rows: Dataset,
+    fmt: ResponseFormat,
+    tokenizer: PreTrainedTokenizerBase | None,
+) -> None:
+    """Call each reward from outside this package on two rows, with a right and an empty completion.
+
+    So a mistake in it is found in seconds, before the model is loaded. With ``task_rewards``, a
+    task without a reward is found, too.
+    """
+    for name, reward in zip(names, rewards, strict=True):
+        first_two = judged_rows(reward, rows)[:2]
+        if getattr(reward, "__module__", "").startswith("r1_recipes."):
             continue
-        if verification.grade([known], [solution]) == [False]:
-            conflicts[question] = f"{clip(question, 120)!r} has {known!r:.80} and {solution!r:.80}"
-    if not conflicts:
-        return ""
-    example = next(iter(conflicts.values()))
-    return f"{len(conflicts)} of {len(first)} questions have several reference answers: {example}"
+        samples, texts = [], []
+        for index in first_two:
+            right = right_answer(rows[index].get("solution")) or "1"
+            with contextlib.suppress(ValueError):  # This format cannot contain the answer.
+                right = fmt.render_completion("Let me see.", right)
+            samples += [rows[index]] * 2
+            texts += [right, ""]
+        if samples:
+            score(name, reward, samples, texts, tokenizer)

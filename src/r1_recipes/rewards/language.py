@@ -4,54 +4,46 @@ lingua and its models load with the first text (0.2 s, 35 MB): a run without thi
 neither.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import re
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import regex
 
 from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.common.messages import KANA, completion_texts, last_user_text
-from r1_recipes.rewards.registry import Column, Reward, Values, register_reward
-
-if TYPE_CHECKING:
-    from lingua import LanguageDetector
+from r1_recipes.prompts import ResponseFormat
+from r1_recipes.rewards.types import THINK_ANSWER, Column, Values
 
 logger = logging.getLogger(__name__)
 
-# Only a few large languages per script: each further language makes the detector less accurate on
-# short sentences.
-_SHARED_SCRIPTS = {
+# Languages by script. Only a few large ones: each further language makes the detector less accurate
+# on short sentences.
+_SCRIPTS = {
     "Latin": "en fr de es pt it nl sv pl cs ro tr id vi",
     "Cyrillic": "ru uk bg",
     "Arabic": "ar fa ur",
     "Devanagari": "hi mr",
+    "Han": "zh",
+    "Kana": "ja",
+    "Hangul": "ko",
+    "Thai": "th",
+    "Greek": "el",
+    "Hebrew": "he",
+    "Armenian": "hy",
+    "Georgian": "ka",
+    "Bengali": "bn",
+    "Tamil": "ta",
+    "Telugu": "te",
 }
-_OWN_SCRIPTS = {
-    "zh": "Han",
-    "ja": "Kana",
-    "ko": "Hangul",
-    "th": "Thai",
-    "el": "Greek",
-    "he": "Hebrew",
-    "hy": "Armenian",
-    "ka": "Georgian",
-    "bn": "Bengali",
-    "ta": "Tamil",
-    "te": "Telugu",
-}
+_SHARED_SCRIPTS = [script for script, codes in _SCRIPTS.items() if " " in codes]
 # ISO 639-1 code -> script
-LANGUAGES = {
-    code: script for script, codes in _SHARED_SCRIPTS.items() for code in codes.split()
-} | _OWN_SCRIPTS
-_RUNS = {script: rf"\p{{{script}}}[\p{{{script}}}\p{{M}}]*" for script in LANGUAGES.values()}
-_RUNS |= {
+LANGUAGES = {code: script for script, codes in _SCRIPTS.items() for code in codes.split()}
+_RUNS = {script: rf"\p{{{script}}}[\p{{{script}}}\p{{M}}]*" for script in _SCRIPTS} | {
     # Digits and underscores end a run: "Nous1" is a word with a digit glued on, "2x", "5km" and
     # "x_1" are variables and units.
     "Latin": r"\p{Latin}[\p{Latin}\p{M}]*(?:['’]\p{Latin}[\p{Latin}\p{M}]*)*",
@@ -83,13 +75,6 @@ _NO_LANGUAGE = re.compile(
     re.DOTALL,
 )
 
-# Prose within maths: \text{…}, five words in a row, and letters that mathematics does not use.
-_PROSE_IN_MATHS = regex.compile(
-    r"\\(?:text[a-z]*|mbox|hbox|emph)\s*\{[\s{]*([^{}]*)"
-    r"|((?<![\p{L}\p{M}\\])(?:[\p{L}\p{M}]++[\s,.;:!?'’~]++){4,}[\p{L}\p{M}]++)"
-    r"|((?:[^\P{L}\p{Latin}\p{Greek}\p{Cyrillic}\p{Common}]\p{M}*)+)"
-)
-
 # On sentences of GSM8K, the detector's first choice is wrong for 1 of 2 with 1 or 2 words, for 1 of
 # 6 with 5 words, and for 1 of 60 with 12 words or more.
 _MIN_WORDS = 5
@@ -97,14 +82,19 @@ _MIN_WORDS = 5
 # limit, 1,500 worked solutions of GSM8K score 0.996 for English (0.955 by the detector's first
 # choice), and 0.06 to 0.14 for French, German or Spanish.
 _FOREIGN_BELOW = 0.005
-# The detector takes about 0.1 ms per sentence, so it reads a sample of a long text: about this many
-# chunks, evenly spaced.
-_MAX_CHUNKS = 200
-_MAX_CHUNK_WORDS = 60
+# The detector takes about 0.1 ms for so many words. A longer sentence is a list.
+_MAX_WORDS = 60
 
 
-@register_reward("language_consistency")
-class LanguageConsistencyReward(Reward):
+def language_consistency(
+    completions: Column,
+    prompts: Column | None = None,
+    language: Column | None = None,
+    *,
+    fmt: ResponseFormat = THINK_ANSWER,
+    language_consistency_target: str | None = None,
+    **columns: Any,
+) -> Values:
     """Return the share of the reasoning that is in the target language.
 
     Range: 0..1, in words; two Han or kana characters, or four Thai characters, count as a word. The
@@ -113,64 +103,46 @@ class LanguageConsistencyReward(Reward):
     or if the prompt has too few words to detect its language.
 
     Maths (such as ``$…$``), LaTeX, numbers, single letters, addresses and tags do not count. A
-    reasoning without any other words scores 1.0. Code counts, and so does prose within maths:
-    ``\\text{…}``, five words in a row, Chinese. Without a reasoning block, the text before the
-    answer counts; if it has no words, the score is 0.0. Fewer than 5 words in a script that several
-    languages share count as the target language. Source: DeepSeek-R1 (arXiv:2501.12948, section
-    2.3.2).
+    reasoning without any other words scores 1.0. Code counts. Without a reasoning block, the text
+    before the answer counts; if it has no words, the score is 0.0. Fewer than 5 words in a script
+    that several languages share count as the target language. Source: DeepSeek-R1
+    (arXiv:2501.12948, section 2.3.2).
     """
-
-    judges = "style"
-
-    language_consistency_target: str | None = None
-
-    def __post_init__(self) -> None:
-        target = self.language_consistency_target
-        if target is not None and language_code(target) is None:
-            raise RecipeError(unknown_name("language_consistency_target", target, LANGUAGES))
-
-    def __call__(
-        self,
-        completions: Column,
-        prompts: Column | None = None,
-        language: Column | None = None,
-        **columns: Any,
-    ) -> Values:
-        texts = completion_texts(completions)
-        nothing = [None] * len(texts)
-        scores = []
-        for text, prompt, name in zip(texts, prompts or nothing, language or nothing, strict=True):
-            scores.append(self._score(text, self._target(prompt, name)))
-        return scores
-
-    def _target(self, prompt: Any, row_language: str | None) -> str | None:
-        if isinstance(row_language, str) and row_language.strip():
-            return _column_language(row_language)
-        if self.language_consistency_target is not None:
-            return language_code(self.language_consistency_target)
-        return _text_language(last_user_text(prompt))
-
-    def _score(self, text: str, target: str | None) -> float | None:
-        if target is None:
-            return None
-        fmt = self.response_format
-        reasoning = fmt.parse(text).reasoning
-        if reasoning is not None:
-            share = _share(reasoning, target)
-            return 1.0 if share is None else share
-        text = fmt.full_text(text)
-        if fmt.reasoning_tags:
-            opening, closing = fmt.reasoning_tags
-            text = text.replace(opening, " ", 1).partition(closing)[0]
-        if fmt.answer_tags:
-            text = text.partition(fmt.answer_tags[0])[0]
-        return _share(text, target) or 0.0
+    texts = completion_texts(completions)
+    nothing = [None] * len(texts)
+    scores: Values = []
+    for text, prompt, name in zip(texts, prompts or nothing, language or nothing, strict=True):
+        named = str(name or "").strip() or language_consistency_target
+        target = language_code(named) if named else _text_language(last_user_text(prompt))
+        scores.append(None if target is None else _score(fmt, text, target))
+    return scores
 
 
+def _check_start(*, language_consistency_target: str | None = None) -> None:
+    if language_consistency_target and language_code(language_consistency_target) is None:
+        what, known = "language_consistency_target", LANGUAGES
+        raise RecipeError(unknown_name(what, language_consistency_target, known))
+
+
+language_consistency.check_start = _check_start  # type: ignore[attr-defined]
+
+
+def _score(fmt: ResponseFormat, text: str, target: str) -> float:
+    reasoning = fmt.parse(text).reasoning
+    if reasoning is not None:
+        return _share(reasoning, target, of_nothing=1.0)
+    opening, closing = fmt.reasoning_tags or ("", "")
+    text = fmt.full_text(text).replace(opening, " ", 1)
+    for end in (closing, *(fmt.answer_tags or ())[:1]):
+        text = text.partition(end)[0] if end else text
+    return _share(text, target, of_nothing=0.0)
+
+
+@cache  # Warns once per name.
 def language_code(name: str) -> str | None:
     """Return the key of :data:`LANGUAGES` for a language code (``zh-CN``) or an English name.
 
-    Return ``None`` if the language is not supported.
+    Warn and return ``None`` if the language is not supported.
     """
     code = re.split("[-_]", name.strip().lower(), maxsplit=1)[0]
     if code not in LANGUAGES:
@@ -178,66 +150,46 @@ def language_code(name: str) -> str | None:
 
         with contextlib.suppress(ValueError):
             code = Language.from_str(name.strip()).iso_code_639_1.name.lower()
-    return code if code in LANGUAGES else None
-
-
-@cache  # Warns once per name.
-def _column_language(name: str) -> str | None:
-    code = language_code(name)
-    if code is None:
-        logger.warning(
-            "%s Rows with this value get no language_consistency reward.",
-            unknown_name("value in column 'language'", name, LANGUAGES),
-        )
-    return code
+    if code in LANGUAGES:
+        return code
+    logger.warning("language_consistency: %s", unknown_name("language", name, LANGUAGES))
+    return None
 
 
 def _sentences(text: str) -> list[list[tuple[str, str]]]:
     """Return the words that count in each sentence, with their scripts."""
     sentences = []
-    for sentence in _SENTENCE_END.split(_NO_LANGUAGE.sub(_prose_in_maths, text)):
-        words = []
-        for match in _WORD.finditer(sentence):
-            script, word = str(match.lastgroup), match[0]
-            if script not in _VARIABLE_SCRIPTS or not _VARIABLE.fullmatch(word):
-                words.append((script, word))
-        sentences.append(words)
+    for sentence in _SENTENCE_END.split(_NO_LANGUAGE.sub(" ", text)):
+        words = [(str(match.lastgroup), match[0]) for match in _WORD.finditer(sentence)]
+        variables = {
+            (script, word)
+            for script, word in words
+            if script in _VARIABLE_SCRIPTS and _VARIABLE.fullmatch(word)
+        }
+        sentences.append([word for word in words if word not in variables])
     return sentences
 
 
-def _prose_in_maths(span: re.Match[str]) -> str:
-    words = [match[match.lastindex] for match in _PROSE_IN_MATHS.finditer(span[0])]
-    return f" {' '.join(words)} "
-
-
-def _script_sizes(words: Sequence[tuple[str, str]]) -> dict[str, float]:
-    """Return the number of words in each script of one sentence.
-
-    The Han characters of a Japanese sentence count as Japanese.
-    """
-    sizes: dict[str, float] = defaultdict(float)
-    for script, word in words:
-        sizes[script] += len(word) / _CHARACTERS_PER_WORD.get(script, len(word))
-    # Japanese prose is about half kana. A few kana in Chinese are a name or a quotation.
-    if sizes["Kana"] * 5 >= sizes["Han"]:
-        sizes["Kana"] += sizes.pop("Han")
-    return sizes
-
-
-def _share(text: str, target: str) -> float | None:
-    """Return the share of a text in the target language, or ``None`` if it has no words."""
+def _share(text: str, target: str, of_nothing: float) -> float:
+    """Return the share of a text in the target language, ``of_nothing`` if it has no words."""
     script = LANGUAGES[target]
     sentences = _sentences(text)
     total = inside = 0.0
     for words in sentences:
-        sizes = _script_sizes(words)
+        sizes: dict[str, float] = defaultdict(float)
+        for name, word in words:
+            sizes[name] += len(word) / _CHARACTERS_PER_WORD.get(name, len(word))
+        # Japanese prose is about half kana, so the Han characters beside them are Japanese. A few
+        # kana in Chinese are a name or a quotation.
+        if sizes["Kana"] * 5 >= sizes["Han"]:
+            sizes["Kana"] += sizes.pop("Han")
         total += sum(sizes.values())
         inside += sizes[script]
         # "計算結果" alone may be Chinese or Japanese. Japanese of six characters contains kana.
         if target == "ja" and sizes["Han"] < 3:
             inside += sizes["Han"]
     if not total:
-        return None
+        return of_nothing
     if script in _SHARED_SCRIPTS:
         written = [[word for name, word in words if name == script] for words in sentences]
         inside *= 1.0 - _foreign_share(written, target)
@@ -254,9 +206,10 @@ def _foreign_share(sentences: Sequence[list[str]], target: str) -> float:
         if len(chunks[-1]) >= _MIN_WORDS:
             chunks.append([])
         chunks[-1] = chunks[-1] + words
-    chunks = [words for words in chunks if len(words) >= _MIN_WORDS]
     size = foreign = 0
-    for words in chunks[:: len(chunks) // _MAX_CHUNKS + 1]:
+    for words in chunks:
+        if len(words) < _MIN_WORDS:
+            continue
         confidences = _confidences(words)
         size += len(words)
         # Words that fit none of the languages have a confidence of 0 in all of them.
@@ -269,20 +222,19 @@ def _text_language(text: str) -> str | None:
     """Return the language of a text, or ``None`` if it has too few words to detect it."""
     words = [word for sentence in _sentences(text) for _, word in sentence]
     best, confidence = next(iter(_confidences(words).items()))
-    enough = best in _OWN_SCRIPTS or len(words) >= _MIN_WORDS
+    enough = LANGUAGES[best] not in _SHARED_SCRIPTS or len(words) >= _MIN_WORDS
     return best if enough and confidence > 0.5 else None
 
 
 def _confidences(words: Sequence[str]) -> dict[str, float]:
     """Return the detector's confidence in each language, the likeliest first."""
-    # Longer sentences and words are lists or hostile input, so read only their beginnings.
-    text = " ".join(word[:40] for word in words[:_MAX_CHUNK_WORDS])
+    text = " ".join(word[:40] for word in words[:_MAX_WORDS])
     values = _detector().compute_language_confidence_values(text)
     return {value.language.iso_code_639_1.name.lower(): value.value for value in values}
 
 
 @cache
-def _detector() -> LanguageDetector:
+def _detector() -> Any:
     from lingua import IsoCode639_1, LanguageDetectorBuilder
 
     # The mode with high accuracy takes 380 MB, 3 s to load and twice the time per text. Its mean is

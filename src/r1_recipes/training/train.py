@@ -236,13 +236,19 @@ def prepare(trainer: Trainer, recipe: Recipe) -> None:
     repair_generation_config(model)
     freeze_parameters(model, recipe.script.unfrozen_parameters)
     if getattr(training, "use_vllm", False) and training.vllm_mode == "colocate":
-        # vLLM samples with this process's global generators, which it has just seeded with the
-        # number of its group of ranks (TRL 1.16: vllm_generation.py:357). All recipe seeds would
-        # sample alike.
-        size = training.vllm_tensor_parallel_size
-        groups, group = training.world_size // size, training.process_index // size
-        set_seed((training.seed * groups + group) % 2**32)
+        set_seed(seed_of_sampling(training))
     processes.destroy_process_group_at_exit()
+
+
+def seed_of_sampling(training: Any) -> int:
+    """Return a seed that differs by the recipe's seed and by the group of ranks that share an engine.
+
+    vLLM samples with this process's global generators, which it has just seeded with the number of
+    the group (TRL 1.16: vllm_generation.py:357). All seeds of recipes would sample alike.
+    """
+    size = training.vllm_tensor_parallel_size
+    groups, group = training.world_size // size, training.process_index // size
+    return int((training.seed * groups + group) % 2**32)
 
 
 def freeze_parameters(model: PreTrainedModel, patterns: Sequence[str] | None) -> None:

@@ -8,6 +8,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import signal
 import threading
 import time
@@ -46,23 +47,13 @@ def completion(
     content: Any = "4", finish_reason: str = "stop", tokens: Any = 3, **message: Any
 ) -> dict[str, Any]:
     """A chat completion as vLLM writes one."""
+    message |= {"role": "assistant", "content": content}
+    choice = {"index": 0, "finish_reason": finish_reason, "message": message, "logprobs": None}
+    usage = {"prompt_tokens": 1, "completion_tokens": tokens, "total_tokens": 4}
     return {
-        "id": "chatcmpl-1",
-        "object": "chat.completion",
-        "created": 1,
-        "model": "stub",
-        "choices": [
-            {
-                "index": 0,
-                "finish_reason": finish_reason,
-                "message": {"role": "assistant", "content": content, **message},
-                "logprobs": None,
-            }
-        ],
-        "usage": None
-        if tokens is None
-        else {"prompt_tokens": 1, "completion_tokens": tokens, "total_tokens": 4},
-    }
+        "id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "stub",
+        "choices": [choice], "usage": usage if tokens else None,
+    }  # fmt: skip
 
 
 class ChatStub:
@@ -175,11 +166,6 @@ def test_a_reply_and_what_was_sent_for_it(chat_stub: Callable[..., ChatStub]) ->
 
 
 HALF = json.dumps(completion()).encode()[:90]
-DEEP = (
-    json.dumps(completion())
-    .encode()
-    .replace(b'"logprobs": null', b'"logprobs": ' + b"[" * 100_000 + b"]" * 100_000)
-)
 
 
 @pytest.mark.parametrize(
@@ -205,65 +191,19 @@ def test_what_breaks_twice_and_then_works(
 @pytest.mark.parametrize(
     ("answer", "tries", "message"),
     [
-        (
-            Answer({"error": {"message": "out of memory"}}, status=500),
-            3,
-            "InternalServerError: .*out of memory",
-        ),
-        (
-            Answer({}, status=429, headers={"Retry-After": "3600"}),
-            1,
-            "RateLimitError",
-        ),  # nobody waits an hour
-        (
-            Answer({"error": {"message": "prompt too long"}}, status=400),
-            1,
-            "BadRequestError: .*prompt too long",
-        ),
+        (Answer({"error": {"message": "no memory"}}, status=500), 3, "ServerError: .*no memory"),
+        (Answer({"error": {"message": "too long"}}, status=400), 1, "BadRequestError: .*too long"),
         (Answer({"error": {"message": "x" * 5000}}, status=503), 3, "InternalServerError: .*x…$"),
         (Answer(completion(), delay=0.4), 3, "APITimeoutError: Request timed out"),
-        (
-            Answer(HALF, claim=200),
-            3,
-            "RemoteProtocolError: ",
-        ),  # what lies under the client's "Connection error."
+        # What lies under the client's "Connection error."
+        (Answer(HALF, claim=200), 3, "RemoteProtocolError: "),
         (Answer(HALF), 1, "the reply is not a chat completion: "),  # whole as HTTP, half as JSON
         (Answer({"choices": []}), 1, "the reply is not a chat completion: IndexError"),
-        (Answer({"choices": None}), 1, "the reply is not a chat completion: TypeError"),
-        (Answer({"choices": [{}]}), 1, "the reply is not a chat completion: AttributeError"),
-        (Answer([1]), 1, "the reply is not a chat completion: AttributeError"),
-        (
-            Answer(completion(7)),
-            1,
-            "the reply is not a chat completion: TypeError: a text is of type int",
-        ),
-        (
-            Answer(completion(reasoning_content=["so"])),
-            1,
-            "not a chat completion: TypeError: a text is of type list",
-        ),
-        (Answer(DEEP), 1, "not a chat completion: RecursionError"),
-        (
-            Answer(b"<html>log in</html>", content_type="text/html"),
-            1,
-            "not a chat completion: AttributeError",
-        ),
-        (
-            Answer(completion(finish_reason="abort")),
-            1,
-            "the completion was cut: finish_reason 'abort'",
-        ),
-        (Answer(completion(finish_reason=["stop"])), 1, "the completion was cut: finish_reason "),
-        (
-            Answer(completion(finish_reason="content_filter")),
-            1,
-            "the completion was cut: finish_reason 'content_filter'",
-        ),
+        (Answer(b"<html>log in</html>", content_type="text/html"), 1, "not a chat completion: "),
+        (Answer(completion(finish_reason="abort")), 1, "was cut: finish_reason 'abort'"),
+        (Answer(completion(finish_reason="content_filter")), 1, "finish_reason 'content_filter'"),
     ],
-    ids=(
-        *("500", "429", "400", "503", "hang", "cut", "half", "no choice", "null", "empty", "list"),
-        *("number", "reasoning", "deep", "html", "abort", "list reason", "filter"),
-    ),
+    ids=["500", "400", "503", "hang", "cut", "half", "no choice", "html", "abort", "filter"],
 )
 def test_what_stays_broken_is_one_reply_s_error(
     chat_stub: Callable[..., ChatStub], answer: Answer, tries: int, message: str
@@ -273,18 +213,18 @@ def test_what_stays_broken_is_one_reply_s_error(
             answer if request["messages"][0]["content"] == "bad" else Answer(completion())
         )
     )
-    asked = ["good", "bad", "fine"]
-    timeout = 0.1 if answer.delay else 5.0
-    replies = ChatServer("m", timeout=timeout, max_retries=2).chat(
-        [[{"role": "user", "content": text}] for text in asked]
-    )
+    asked = [[{"role": "user", "content": text}] for text in ("good", "bad", "fine")]
+    server = ChatServer("m", timeout=0.1 if answer.delay else 5.0, max_retries=2)
+    replies = server.chat(asked)
     assert [reply.text for reply in replies] == ["4", "", "4"]
     assert [reply.error is None for reply in replies] == [True, False, True]
-    assert replies[1].finish_reason is None
-    with pytest.raises(AssertionError, match=message):
-        raise AssertionError(replies[1].error)
-    assert len(replies[1].error) <= 440  # 400 and a lead
+    assert re.search(message, replies[1].error) and len(replies[1].error) <= 440
     assert sum(request["messages"][0]["content"] == "bad" for request in stub.requests) == tries
+    # A strict call ends with the first failure, unless the server refuses the content.
+    assert replies[1].refused == (answer.status == 400 or "filter" in message)
+    if not replies[1].refused:
+        with pytest.raises(RecipeError, match=r"the server at .* fails: .*run the same command"):
+            server.chat(asked, strict=True)
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])

@@ -191,9 +191,9 @@ def test_a_wrong_value_names_file_key_and_what_was_found(write, line, parts):
 
 @pytest.mark.parametrize(
     "words",
-    [["accuracy", "format"], ["accuracy,format"], ["accuracy,", "format"], ["[accuracy, format]"]],
+    [["accuracy", "format"], ["[accuracy, format]"]],
 )
-def test_a_list_on_the_command_line_may_have_spaces_commas_or_brackets(write, words):
+def test_a_list_on_the_command_line_has_spaces_or_brackets(write, words):
     path = write(base=BASE, extra="reward_funcs: [tag_count]\n")
     weights = [word.replace("accuracy", "1").replace("format", "0.5") for word in words]
     recipe = load_recipe(
@@ -251,7 +251,7 @@ def test_what_lies_beside_the_recipe_is_found_and_what_is_here_comes_first(tmp_p
     assert [part["id"] for part in parts] == ["../beside/beside.csv", "rows.csv", "nobody/data"]
     fails(
         ["../beside/two.yaml", "--reward_funcs", "nowhere_at_all:f"],
-        "no module 'nowhere_at_all'",
+        "No module named 'nowhere_at_all'",
         str(here),
         str(beside),
     )
@@ -263,7 +263,9 @@ def test_names_that_are_in_no_registry(write):
         "mine.yaml: reward_funcs: unknown reward 'acuracy'",
         "'accuracy'",
     )
-    fails([write("", BASE + "reward_funcs: ['no_such_file:f']\n")], "no module 'no_such_file'")
+    fails(
+        [write("", BASE + "reward_funcs: ['no_such_file:f']\n")], "No module named 'no_such_file'"
+    )
     fails(
         [write("", BASE + "reward_funcs: [format, cosine: {cosine_max_len: 5}]\n")],
         "mine.yaml: reward_funcs: reward ",
@@ -285,28 +287,24 @@ def test_names_that_are_in_no_registry(write):
 
 
 CUSTOM = """\
-from dataclasses import dataclass
 from typing import Optional
-from r1_recipes.rewards import Reward
 
 def plain(prompts, completions, **columns):
     return [0.0 for _ in completions]
 
-@dataclass(frozen=True)
-class Brevity(Reward):
-    brevity_limit: int = 100
-    brevity_slope: Optional[float] = None
-    brevity_words: list[str] = ()
-    brevity_strict: bool = False
-    name = "brevity"
+def brevity(
+    completions,
+    *,
+    brevity_limit=100,
+    brevity_slope: Optional[float] = None,
+    brevity_words: list[str] = (),
+    brevity_strict: bool = False,
+    **columns,
+):
+    return [float(brevity_limit) for _ in completions]
 
-    def __call__(self, completions, **columns):
-        return [float(self.brevity_limit) for _ in completions]
-
-@dataclass(frozen=True)
-class Clash(Reward):
-    temperature: float = 1.0
-    name = "clash"
+def clash(completions, *, temperature=1.0, **columns):
+    return [temperature for _ in completions]
 """
 
 
@@ -322,7 +320,7 @@ def custom(tmp_path, monkeypatch):
 
 
 def test_a_reward_from_the_working_directory_has_parameters(write, custom):
-    base = BASE + f"reward_funcs: ['{custom}:Brevity', '{custom}:plain', format]\n"
+    base = BASE + f"reward_funcs: ['{custom}:brevity', '{custom}:plain', format]\n"
     argv = [
         write("brevity_limit: 7\nbrevity_slope: 1e-2\n", base),
         "--brevity_words",

@@ -89,7 +89,6 @@ CASES = [
         "task_rewards",
     ),
     ("evaluate", {"num_samples": LEFT_OUT}, {"num_samples": 0}, "num_samples"),
-    ("evaluate", {"number_locale": "fr"}, {"number_locale": "de"}, "number_locale"),
     ("evaluate", {"backend": "vlm"}, {"backend": "vllm"}, "backend"),
     (
         "generate",

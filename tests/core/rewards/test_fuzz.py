@@ -7,7 +7,6 @@ A case is one completion read by one response format or judged by one reward.
 completion; hypothesis prints the seed to run it again.
 """
 
-import dataclasses
 import os
 import re
 from fractions import Fraction
@@ -21,8 +20,8 @@ from r1_recipes import verification
 from r1_recipes.common.messages import completion_texts
 from r1_recipes.extras.countdown.puzzle import Puzzle
 from r1_recipes.prompts import FORMATS
-from r1_recipes.rewards import REWARDS, get_reward_funcs
-from r1_recipes.rewards.accuracy import parsed_answer
+from r1_recipes.rewards import REWARDS, get_reward_funcs, reward_parameters
+from r1_recipes.rewards.answers import parsed_answer
 
 pytestmark = pytest.mark.slow
 
@@ -106,8 +105,6 @@ def batch_of(rng, texts):
                     "solution": gold,
                     "puzzle": puzzle,
                     "language": rng.choice(("en", "zh", None)),
-                    "facts": rng.choice((["72", "duck"], [], None)),
-                    "document": rng.choice(("The duck has 72 eggs.", "", None)),
                 }
             )
     return rows
@@ -121,12 +118,13 @@ def columns(rows, name):
     return found
 
 
-def documented_range(reward):
+def documented_range(name):
     """Lower and upper bound, and the allowed values where the docstring lists them; a parameter's
     name stands for its default.
     """
-    sentence = re.search(r"Range: (.*?)(?:\.\s|;|\n\n)", reward.__doc__ + "\n\n", re.DOTALL)[1]
-    defaults = {f.name: f.default for f in dataclasses.fields(reward)}
+    said = REWARDS[name].__doc__ + "\n\n"
+    sentence = re.search(r"Range: (.*?)(?:\.\s|;|\n\n)", said, re.DOTALL)[1]
+    defaults = {key: p.default for key, p in reward_parameters([name]).items()}
 
     def number(text):
         text = text.strip(" `\n")
@@ -144,7 +142,7 @@ def documented_range(reward):
     return (float("-inf"), number(most[1]), None) if most else None
 
 
-RANGES = {name: documented_range(REWARDS[name]) for name in NAMES}
+RANGES = {name: documented_range(name) for name in NAMES}
 NAMES = [name for name in NAMES if RANGES[name]]  # of the others nothing is promised
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from r1_recipes.prompts import FORMATS
-from r1_recipes.rewards.language import LANGUAGES, LanguageConsistencyReward
+from r1_recipes.rewards.language import LANGUAGES, language_consistency
 
 FMT = FORMATS["think_answer"]
 # Two sentences each, written for these tests.
@@ -39,9 +39,8 @@ def wrap(reasoning):
 
 
 def score(completion, target=None, prompt="", fmt=FMT, **columns):
-    [value] = LanguageConsistencyReward(fmt, target)(
-        completions=[completion], prompts=[prompt], trainer_state=None, **columns
-    )
+    columns |= {"completions": [completion], "prompts": [prompt], "trainer_state": None}
+    [value] = language_consistency(**columns, fmt=fmt, language_consistency_target=target)
     return value
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import shutil
 import subprocess
@@ -86,12 +85,6 @@ def launch(folder: Path, tiny_model: Path, sums: Path) -> Callable[..., Path]:
             command, env=env, cwd=REPOSITORY, capture_output=True, text=True, timeout=400
         )
         assert done.returncode == 0, done.stderr[-4000:]
-        assert (
-            json.loads((folder / name / "run.json").read_text(encoding="utf-8"))["hardware"][
-                "processes"
-            ]
-            == 2
-        )
         return folder / name
 
     return run

@@ -11,10 +11,9 @@ import pytest
 import trl
 from datasets import Dataset
 from transformers import AutoModelForCausalLM, PreTrainedModel
+from trl.chat_template_utils import parse_response
 
 from r1_recipes.common.messages import completion_texts
-from r1_recipes.completions.turns import read_completion, written_prompt
-from r1_recipes.completions.types import Request
 from r1_recipes.extras.agents.build import agent
 from r1_recipes.models.tokenizer import generation_prompt, load_tokenizer
 from r1_recipes.prompts import leaves_open
@@ -148,8 +147,10 @@ def test_a_call_and_its_result_are_the_same_in_training_and_evaluation(
             *([{"role": "system", "content": system}] if system else []),
             {"role": "user", "content": "2+2?"},
         ]
-        request = Request(0, question, tuple(tools))
-        prompt = written_prompt(tokenizer, request)
+        prompt = tokenizer.apply_chat_template(
+            question, tools=tools, tokenize=False, add_generation_prompt=True
+        )
+        prefix = tokenizer(prompt, add_special_tokens=False)["input_ids"]
         assert "calculator" in prompt and system in prompt
         # What the model writes: its thoughts if it is to think, then a call as the template writes
         # one.
@@ -164,24 +165,13 @@ def test_a_call_and_its_result_are_the_same_in_training_and_evaluation(
         )
         thoughts = "" if closed else "<think>\nI add.\n</think>\n\n"[8 * opens :]
         ids = tokenizer(thoughts + call + end * (end == eos), add_special_tokens=False)["input_ids"]
-        [said] = read_completion(tokenizer, request, ids, len(ids), "stop").turns or [None]
-        assert said and said["tool_calls"] == [CALL]
+        said = parse_response(tokenizer, ids, prefix=prefix, tools=tools)
+        assert said["tool_calls"] == [CALL]
         assert completion_texts([[said]])[0].split() == thoughts.split()
-        # Training goes on with the tokens that were written, evaluation writes the conversation
-        # anew.
-        result = {"role": "tool", "name": "calculator", "content": "4"}
-        suffix = tokenizer.decode(trainer._get_tool_suffix_ids([result])).removeprefix(end)
-        request = Request(0, [*question, said, result], tuple(tools))
-        evaluated = written_prompt(tokenizer, request)
-        assert "".join(f"{prompt}{thoughts}{call}{end}{suffix}".split()) == "".join(
-            evaluated.split()
-        )
         # The answer: thoughts and all, as without tools, so that the format reads it.
-        before = {"gptoss": "<|channel|>final<|message|>"}.get(
-            name, "<channel|>" if evaluated.endswith("thought\n") else ""
-        )
+        before = {"gptoss": "<|channel|>final<|message|>"}.get(name, "")
         answer = thoughts + "2 + 2 = 4, so \\boxed{4}."
         ids = tokenizer(before + answer, add_special_tokens=False)["input_ids"]
-        text = read_completion(tokenizer, request, ids, len(ids), "stop").text
+        text = parse_response(tokenizer, ids, prefix=prefix, tools=tools)["content"]
         assert text.split() == answer.split() and fmt.parse(text).answer == "4"
         assert not opens or fmt.parse(text).well_formed

@@ -4,7 +4,7 @@ judge is asked.
 
 import pytest
 
-from r1_recipes.extras.choices.rewards import AnswerMatchReward, ChoiceMatchReward, ExactMatchReward
+from r1_recipes.extras.choices.rewards import answer_match, choice_match, exact_match
 from r1_recipes.prompts import FORMATS, get_response_format
 from tests.support.chat_server import chat_server, reply
 from tests.support.rewards import HOSTILE, seconds
@@ -18,9 +18,7 @@ def think(answer):
 
 
 def score(reward, answer, gold, fmt=FMT):
-    [value] = reward(fmt)(
-        completions=[think(answer)], solution=[gold], prompts=["p"], trainer_state=None
-    )
+    [value] = reward([think(answer)], [gold], prompts=["p"], trainer_state=None, fmt=fmt)
     return value
 
 
@@ -78,7 +76,7 @@ def score(reward, answer, gold, fmt=FMT):
     ],
 )
 def test_exact_match(answer, gold, value):
-    assert score(ExactMatchReward, answer, gold) == value
+    assert score(exact_match, answer, gold) == value
 
 
 @pytest.mark.parametrize(
@@ -103,20 +101,17 @@ def test_exact_match(answer, gold, value):
     ],
 )
 def test_choice_match(answer, gold, value):
-    assert score(ChoiceMatchReward, answer, gold) == value
+    assert score(choice_match, answer, gold) == value
 
 
 def test_answer_match_takes_the_rule_that_the_gold_asks_for():
     logged = {}
-    reward = AnswerMatchReward(FMT)
     answers = ["(B)", "0.75", "The pancreas", "liver", "B", ""]
     golds = ["B", "\\frac{3}{4}", "Pancreas", "Pancreas", "", "B"]
-    values = reward(
-        completions=[think(a) for a in answers], solution=golds, log_extra=logged.__setitem__
-    )
+    values = answer_match([*map(think, answers)], golds, log_extra=logged.__setitem__)
     assert values == [1.0, 1.0, 1.0, 0.0, None, 0.0]
     assert logged.pop("matched_by") == ["choice", "mathematics", "words", "", "", ""]
-    assert logged == {"answer_parsed": answers, "solution": golds}
+    assert logged == {"answer_match_answer": answers, "answer_match_solution": golds}
 
 
 def test_a_judge_is_asked_only_what_the_rules_do_not_accept(monkeypatch):
@@ -136,8 +131,9 @@ def test_a_judge_is_asked_only_what_the_rules_do_not_accept(monkeypatch):
     with chat_server(answer) as (url, _):
         monkeypatch.setenv("OPENAI_BASE_URL", url)
         monkeypatch.setenv("OPENAI_API_KEY", "x")
-        reward = AnswerMatchReward(FMT, match_judge="openai:tiny", match_judge_prompt=PROMPT)
-        values = reward(
+        values = answer_match(
+            match_judge="openai:tiny",
+            match_judge_prompt=PROMPT,
             completions=texts,
             solution=["Pancreas"] * 5,
             prompts=[
@@ -160,11 +156,10 @@ def test_a_judge_is_asked_only_what_the_rules_do_not_accept(monkeypatch):
     }
 
 
-@pytest.mark.parametrize("cls", [ExactMatchReward, ChoiceMatchReward, AnswerMatchReward])
+@pytest.mark.parametrize("reward", [exact_match, choice_match, answer_match])
 @pytest.mark.parametrize("name", ["think_answer", "boxed", "think_prose"])
-def test_hostile_completions(cls, name):
-    reward = cls(get_response_format(name))
+def test_hostile_completions(reward, name):
+    texts = [*HOSTILE, *map(think, HOSTILE)]
     with seconds(20):
-        assert len(
-            reward(completions=[*HOSTILE, *map(think, HOSTILE)], solution=["B"] * 2 * len(HOSTILE))
-        ) == 2 * len(HOSTILE)
+        scores = reward(texts, ["B"] * len(texts), fmt=get_response_format(name))
+    assert len(scores) == len(texts)

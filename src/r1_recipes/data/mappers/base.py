@@ -79,28 +79,23 @@ def get_mapper(name: str, columns: Collection[str] = (), /, **config: Any) -> Ma
             raise RecipeError(unknown_name(f"key of mapper {name!r}", key, parameters))
         if columns and key.endswith("_column") and column and column not in columns:
             raise RecipeError(f"{key}: {unknown_name('column', column, columns)}")
-    renamed = {parameters[key].default for key in config if key.endswith("_column")}
-    missing = [group for group in _lacking(function, columns) if not {*group} & renamed]
-    if columns and missing:
-        needed = ", ".join(" or ".join(map(repr, group)) for group in missing)
-        found = f"the source has the columns {', '.join(columns)}"
-        raise RecipeError(f"mapper {name!r} needs column {needed}; {found}")
+    found = {*columns, *(parameters[key].default for key in config if key.endswith("_column"))}
+    needed: tuple[str, ...] = getattr(function, "columns", ())
+    lacking = [group for group in needed if columns and not found & {*group.split("|")}]
+    if lacking:
+        names = ", ".join(f"'{group}'" for group in lacking).replace("|", "' or '")
+        there = ", ".join(columns)
+        raise RecipeError(f"mapper {name!r} needs column {names}; the source has {there}")
     return functools.partial(function, **config)
-
-
-def _lacking(function: Any, columns: Collection[str]) -> list[list[str]]:
-    """Return what a mapper needs and the source does not have: each a choice of columns."""
-    groups = [group.split("|") for group in getattr(function, "columns", ())]
-    return [group for group in groups if not {*group} & {*columns}]
 
 
 def _fitting(columns: Collection[str]) -> str:
     """Return the mapper that needs the most of these columns and misses none."""
-    fitting = {
-        name: len(f.columns)
-        for name, f in MAPPERS.items()
-        if f.columns and not _lacking(f, columns)
-    }
+    fitting = {}
+    for name, function in MAPPERS.items():
+        groups = [{*group.split("|")} for group in function.columns]
+        if groups and all(group & {*columns} for group in groups):
+            fitting[name] = len(groups)
     if not fitting:
         raise RecipeError(
             f"mapper: auto: no mapper fits the columns {', '.join(columns)}. "

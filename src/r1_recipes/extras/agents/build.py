@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError, first_line
-from r1_recipes.extras.agents.episodes import EpisodeBackend  # noqa: F401
 from r1_recipes.extras.agents.guard import Limits
 from r1_recipes.extras.agents.registry import (  # noqa: F401 (used by the core)
     all_score,

@@ -4,11 +4,12 @@ import re
 import unicodedata
 from typing import Any
 
+from r1_recipes.common.errors import require
 from r1_recipes.common.messages import completion_texts, last_user_text
 from r1_recipes.extras import judges
-from r1_recipes.prompts.formats import boxed_spans
-from r1_recipes.rewards.accuracy import MathReward, correctness
-from r1_recipes.rewards.registry import AnswerReward, Column, Log, Values, ignore, register_reward
+from r1_recipes.prompts import ResponseFormat, boxed_spans
+from r1_recipes.rewards.answers import judged
+from r1_recipes.rewards.types import THINK_ANSWER, Column, Log, Values, ignore
 from r1_recipes.verification.reading import ANCHOR, choice_of, spelled
 
 # A number keeps its sign, its decimal point, and a slash, colon or comparison sign beside it. A
@@ -108,8 +109,25 @@ def _other_unit(answer: str | None, solution: str) -> bool:
     return bool(answer_units) and not _units(solution) <= answer_units
 
 
-@register_reward("exact_match")
-class ExactMatchReward(AnswerReward):
+def _read(
+    name: str, fmt: ResponseFormat, completions: Column, solution: Column, log_extra: Log
+) -> tuple[list[str | None], list[str]]:
+    """Return the answers and the reference answers, and log both."""
+    answers = [fmt.parse(text).answer for text in completion_texts(completions)]
+    golds = ["" if gold is None else str(gold).strip() for gold in solution]
+    log_extra(f"{name}_answer", [answer or "" for answer in answers])
+    log_extra(f"{name}_solution", golds)
+    return answers, golds
+
+
+def exact_match(
+    completions: Column,
+    solution: Column,
+    log_extra: Log = ignore,
+    *,
+    fmt: ResponseFormat = THINK_ANSWER,
+    **columns: Any,
+) -> Values:
     """Return 1.0 if the answer is the reference answer in ``solution`` and nothing else, else 0.0.
 
     Range: {0, 1}. Return ``None`` without a reference answer. Words and numbers are compared, with
@@ -117,13 +135,18 @@ class ExactMatchReward(AnswerReward):
     count. In a sentence, the text after "answer is" or in a box is compared too. An answer with two
     names is wrong.
     """
+    read = zip(*_read("exact_match", fmt, completions, solution, log_extra), strict=True)
+    return [float(_same_words(answer, gold)) if words(gold) else None for answer, gold in read]
 
-    def score(self, answer: str | None, gold: str) -> float | None:
-        return float(_same_words(answer, gold)) if words(gold) else None
 
-
-@register_reward("choice_match")
-class ChoiceMatchReward(AnswerReward):
+def choice_match(
+    completions: Column,
+    solution: Column,
+    log_extra: Log = ignore,
+    *,
+    fmt: ResponseFormat = THINK_ANSWER,
+    **columns: Any,
+) -> Values:
     """Return 1.0 if the answer is the option letter in ``solution``, else 0.0.
 
     Range: {0, 1}. Return ``None`` if the reference answer is not a letter from A to J. ``B``,
@@ -131,19 +154,28 @@ class ChoiceMatchReward(AnswerReward):
     the reference answer has words (``B. pancreas``), a letter with different words is wrong.
     Source: open-r1-multimodal.
     """
+    read = zip(*_read("choice_match", fmt, completions, solution, log_extra), strict=True)
+    return [float(_same_choice(answer, gold)) if choice(gold) else None for answer, gold in read]
 
-    def score(self, answer: str | None, gold: str) -> float | None:
-        return None if choice(gold) is None else float(_same_choice(answer, gold))
 
-
-@register_reward("answer_match")
-class AnswerMatchReward(MathReward, AnswerReward):
+def answer_match(
+    completions: Column,
+    solution: Column,
+    prompts: Column = (),
+    log_extra: Log = ignore,
+    log_metric: Log = ignore,
+    *,
+    fmt: ResponseFormat = THINK_ANSWER,
+    number_locale: str = "en",
+    match_judge: str = "",
+    match_judge_prompt: str = "",
+    **columns: Any,
+) -> Values:
     """Return 1.0 if a rule accepts the answer, else a judge's score.
 
     Range: 0..1 ({0, 1} without a judge). The rules are those of ``choice_match``, ``accuracy`` and
     ``exact_match``; the reference answer decides which apply. Without a judge, other answers score
-    0.0. Return ``None`` if there is no reference answer, or if the judge
-    gave no score.
+    0.0. Return ``None`` if there is no reference answer, or if the judge gave no score.
 
     ``match_judge`` is ``openai:NAME``, a model behind an OpenAI-compatible server
     (``OPENAI_BASE_URL``). It reads only answers that the rules do not accept. It gets
@@ -155,66 +187,47 @@ class AnswerMatchReward(MathReward, AnswerReward):
     Source: HuatuoGPT-o1 (arXiv:2412.18925). Its verifier is only a model. Here rules come first,
     because a completion cannot persuade them.
     """
-
-    match_judge: str = ""
-    match_judge_prompt: str = ""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.match_judge:
-            return
-        served = judges.SERVED
-        before, _, name = self.match_judge.partition(served)
-        allowed = "'openai:NAME', a model behind an OpenAI-compatible server, or ''"
-        self.require(name and not before, "match_judge", allowed)
-        has_slots = all(slot in self.match_judge_prompt for slot in ("{solution}", "{answer}"))
-        allowed = "a text with {solution} and {answer} that asks for a line 'Score: x'"
-        self.require(has_slots, "match_judge_prompt", allowed)
-
-    def __call__(
-        self,
-        completions: Column,
-        *,
-        solution: Column | None = None,
-        log_extra: Log = ignore,
-        prompts: Column = (),
-        log_metric: Log = ignore,
-        **columns: Any,
-    ) -> Values:
-        solutions = [(text or "").strip() for text in self.golds(solution, columns)]
-        answers = [self.answer(text) for text in completion_texts(completions)]
-        _, verdicts = correctness(self, completions, solutions, prompts=prompts or None)
-        scores: Values = []
-        matched_by = []
-        slots = {}
-        for row, (answer, text) in enumerate(zip(answers, solutions, strict=True)):
-            rule = _rule(answer, text, verdicts[row].right)
-            comparable = bool(words(text))
-            scores.append(float(rule != "") if comparable else None)
-            matched_by.append(rule)
-            if self.match_judge and answer and comparable and not rule:
+    answers, golds = _read("answer_match", fmt, completions, solution, log_extra)
+    _, verdicts = judged(completions, fmt, number_locale, golds, prompts)
+    rules = [
+        _rule(answer, gold, verdict.right)
+        for answer, gold, verdict in zip(answers, golds, verdicts, strict=True)
+    ]
+    scores: Values = [
+        float(rule != "") if words(gold) else None for rule, gold in zip(rules, golds, strict=True)
+    ]
+    if match_judge:
+        asked = {}
+        for row, answer in enumerate(answers):
+            if answer and scores[row] == 0.0:
                 question = last_user_text(prompts[row]) if prompts else ""
-                slots[row] = {"question": question, "solution": text, "answer": answer}
-        if self.match_judge:
-            for row, score in self._opinions(slots, log_metric).items():
-                scores[row] = score
-                matched_by[row] = "judge" if score else ""
-        self.log_answers(log_extra, answers, solution or ())
-        log_extra("matched_by", matched_by)
-        return scores
+                slots = {
+                    "question": question,
+                    "solution": golds[row],
+                    "answer": answer[:_MAX_CHARS],
+                }
+                asked[row] = judges.fill(match_judge_prompt, slots)
+        opinions = judges.ask(match_judge, [*asked.values()], 0.0, 1.0)
+        for row, opinion in zip(asked, opinions, strict=True):
+            scores[row] = opinion
+            rules[row] = "judge" if opinion else ""
+        log_metric("answer_match/asked", float(len(asked)))
+        log_metric("answer_match/unscored", float(opinions.count(None)))
+    log_extra("matched_by", rules)
+    return scores
 
-    def _opinions(
-        self, slots: dict[int, dict[str, str]], log_metric: Log
-    ) -> dict[int, float | None]:
-        """Return the judge's score of each row, whose prompt gets these slots."""
-        prompts = []
-        for row_slots in slots.values():
-            answer = {"answer": row_slots["answer"][:_MAX_CHARS]}
-            prompts.append(judges.fill(self.match_judge_prompt, row_slots | answer))
-        scores = judges.ask(self.match_judge, prompts, 0.0, 1.0)
-        log_metric("answer_match/asked", float(len(slots)))
-        log_metric("answer_match/unscored", float(scores.count(None)))
-        return dict(zip(slots, scores, strict=True))
+
+def _check_judge(*, match_judge: str = "", match_judge_prompt: str = "") -> None:
+    if match_judge:
+        has_slots = all(slot in match_judge_prompt for slot in ("{solution}", "{answer}"))
+        allowed = "a text with {solution} and {answer} that asks for a line 'Score: x'"
+        require(has_slots, "match_judge_prompt", allowed, match_judge_prompt)
+        named = match_judge.removeprefix(judges.SERVED) not in ("", match_judge)
+        require(named, "match_judge", "openai:NAME", match_judge)
+        judges.ChatServer(match_judge).check()
+
+
+answer_match.check_start = _check_judge  # type: ignore[attr-defined]
 
 
 def _rule(answer: str | None, solution: str, equal: bool | None) -> str:

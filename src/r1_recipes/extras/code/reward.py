@@ -9,16 +9,16 @@ import textwrap
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
-from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.errors import RecipeError, require
 from r1_recipes.common.messages import completion_texts
 from r1_recipes.common.plugins import import_object
 from r1_recipes.common.processes import cores_per_rank
 from r1_recipes.extras.code import sandbox
-from r1_recipes.prompts.formats import ResponseFormat
-from r1_recipes.rewards.registry import Column, Log, Reward, Values, ignore, register_reward
-from r1_recipes.rewards.text import shown_text
+from r1_recipes.prompts import ResponseFormat
+from r1_recipes.rewards.form import shown_text
+from r1_recipes.rewards.types import THINK_ANSWER, Column, Log, Values, ignore
 
 logger = logging.getLogger(__name__)
 
@@ -111,8 +111,10 @@ def get_run(provider: str) -> Callable[..., sandbox.Outcome]:
     Raises:
         RecipeError: Programs would not be isolated on this machine.
     """
-    if provider != "bubblewrap":
+    if ":" in provider:
         return import_object(provider, "code_provider")
+    allowed = "bubblewrap or my_module:run (docs/rewards.md)"
+    require(provider == "bubblewrap", "code_provider", allowed, provider)
     try:
         sandbox.check()
     except sandbox.SandboxError as error:
@@ -120,8 +122,22 @@ def get_run(provider: str) -> Callable[..., sandbox.Outcome]:
     return sandbox.run
 
 
-@register_reward("code")
-class CodeReward(Reward):
+def code(
+    completions: Column,
+    verification_info: Column,
+    log_extra: Log = ignore,
+    log_metric: Log = ignore,
+    binary_from: float = 0.0,
+    *,
+    fmt: ResponseFormat = THINK_ANSWER,
+    code_language: str = "python",
+    code_provider: str = "bubblewrap",
+    code_timeout: int = 5,
+    code_memory_mb: int = 512,
+    code_batch_seconds: float = 300.0,
+    parallel_code_exec_per_proc: int | None = None,
+    **columns: Any,
+) -> Values:
     """Return the share of the row's test cases (``verification_info``) that the program passes.
 
     Range: 0..1. Return ``None`` if the row has no test cases in this language. The program is the
@@ -129,135 +145,108 @@ class CodeReward(Reward):
     sandbox fails for every program of a batch, raise :class:`RecipeError`. Source: open-r1's reward
     of the same name. See docs/rewards.md.
     """
+    name = "binary_code" if binary_from else "code"
+    codes = [extract_code(fmt, text, code_language) for text in completion_texts(completions)]
+    # Equal programs of one row run once. Rows are compared as text, since a dict has no hash.
+    jobs = list(zip(codes, map(json.dumps, verification_info), strict=True))
+    limits = {"seconds": code_timeout, "memory_mb": code_memory_mb}
+    deadline = time.monotonic() + code_batch_seconds
 
-    judges = "answer"
-    full_marks = 1.0
-    graded = True
-    binary_from: ClassVar[float] = 0.0  # above 0, the reward is 1 from this share on, else 0
-
-    code_language: str = "python"
-    code_provider: str = "bubblewrap"
-    code_timeout: int = 5
-    code_memory_mb: int = 512
-    code_batch_seconds: float = 300.0
-    parallel_code_exec_per_proc: int | None = None
-
-    def __post_init__(self) -> None:
-        own = ":" in self.code_provider
-        known = own or self.code_provider == "bubblewrap"
-        self.require(known, "code_provider", "bubblewrap or my_module:run (docs/rewards.md)")
-        python = own or self.code_language in PYTHON
-        self.require(python, "code_language", "python with code_provider: bubblewrap")
-
-    def check_start(self) -> None:
-        """Raise a RecipeError if programs cannot run on this machine."""
-        get_run(self.code_provider)
-
-    def __call__(
-        self,
-        completions: Column,
-        verification_info: Column | None = None,
-        log_extra: Log = ignore,
-        log_metric: Log = ignore,
-        **columns: Any,
-    ) -> Values:
-        if verification_info is None:
-            raise self.missing("a column 'verification_info' (mapper: verifiable_code)", columns)
-        codes = [
-            extract_code(self.response_format, text, self.code_language)
-            for text in completion_texts(completions)
-        ]
-        # Equal programs of one row run once. Rows are compared as text, since a dict has no hash.
-        jobs = list(zip(codes, map(json.dumps, verification_info), strict=True))
-        distinct = list(dict.fromkeys(jobs))
-        judge = functools.partial(self._judge, deadline=time.monotonic() + self.code_batch_seconds)
-        with ThreadPoolExecutor(self.parallel_code_exec_per_proc or cores_per_rank()) as pool:
-            judged = dict(zip(distinct, pool.map(judge, distinct), strict=True))
-        self._report_failures([reason for _, reason in judged.values()])
-        rewards, reasons = [judged[job][0] for job in jobs], [judged[job][1] for job in jobs]
-        log_extra(f"{self.name}_result", reasons)
-        log_metric(f"{self.name}/no_code", float(codes.count(None)))
-        log_metric(f"{self.name}/timeouts", float(sum("timeout" in text for text in reasons)))
-        return rewards
-
-    def _judge(self, job: tuple[str | None, str], deadline: float) -> Judged:
-        code, cases = job[0], read_cases(json.loads(job[1]), self.code_language)
+    def judge(job: tuple[str | None, str]) -> Judged:
+        cases = read_cases(json.loads(job[1]), code_language)
         if not cases:
             return None, "no test cases"
-        if code is None:
+        if job[0] is None:
             return 0.0, "no code"
-        try:
-            statuses = self._run(code, cases, deadline)
-        except sandbox.SandboxError as error:
-            return None, f"not judged: {error}"
-        passed, reason = statuses.count("ok"), ""
-        if passed < len(statuses):
-            at, status = next(item for item in enumerate(statuses, 1) if item[1] != "ok")
-            reason = f"; case {at}: {status}"
-        share = passed / len(cases)
-        reward = float(share >= self.binary_from) if self.binary_from else share
-        return reward, f"{passed} of {len(cases)}{reason}"
+        return _judge(job[0], cases, binary_from, code_provider, limits, deadline)
 
-    def _run(self, code: str, cases: Sequence[Case], deadline: float) -> list[str]:
-        """Return what became of each case, as far as one can still change the reward."""
-        run, statuses = get_run(self.code_provider), list[str]()
-        for case in cases:
-            if time.monotonic() > deadline:
-                raise sandbox.SandboxError("code_batch_seconds is over")
-            # The expected output stays outside, where no program can find it.
-            outcome = run(
-                code,
-                case.stdin,
-                function=case.function,
-                seconds=self.code_timeout,
-                memory_mb=self.code_memory_mb,
-                output_bytes=2 * len(str(case.expected)) + (1 << 16),
-            )
-            status = f"{outcome.status} {outcome.detail}".strip()
-            if outcome.status == "ok":
-                status = "ok" if case.passes(outcome.output) else "wrong output"
-            statuses.append(status)
-            failed = len(statuses) - statuses.count("ok")
-            hopeless = failed > len(cases) * (1 - self.binary_from)
-            if hopeless or statuses.count("timeout") == MAX_TIMEOUTS:
-                break
-        return statuses
-
-    def _report_failures(self, reasons: list[str]) -> None:
-        """Warn about programs that were not judged, or raise if none was."""
-        lost = [reason for reason in reasons if reason.startswith("not judged")]
-        if lost:
-            message = f"reward {self.name!r}: {len(lost)} of {len(reasons)} programs are {lost[0]}"
-            if len(lost) == len(reasons):
-                raise RecipeError(message)
-            logger.warning("%s. If time is short, raise parallel_code_exec_per_proc", message)
+    distinct = list(dict.fromkeys(jobs))
+    with ThreadPoolExecutor(parallel_code_exec_per_proc or cores_per_rank()) as pool:
+        judged = dict(zip(distinct, pool.map(judge, distinct), strict=True))
+    lost = [reason for _, reason in judged.values() if reason.startswith("not judged")]
+    if lost:
+        message = f"reward {name!r}: {len(lost)} of {len(judged)} programs are {lost[0]}"
+        if len(lost) == len(judged):
+            raise RecipeError(message)
+        logger.warning("%s. If time is short, raise parallel_code_exec_per_proc", message)
+    reasons = [judged[job][1] for job in jobs]
+    log_extra(f"{name}_result", reasons)
+    log_metric(f"{name}/no_code", float(codes.count(None)))
+    log_metric(f"{name}/timeouts", float(sum("timeout" in reason for reason in reasons)))
+    return [judged[job][0] for job in jobs]
 
 
-@register_reward("binary_code")
-class BinaryCodeReward(CodeReward):
+@functools.wraps(code, assigned=())  # the same columns and keys
+def binary_code(completions: Column, **options: Any) -> Values:
     """Return 1.0 if the reward ``code`` would be at least 0.99, else 0.0.
 
     Range: {0, 1}. Return ``None`` where ``code`` does. A program that can no longer reach 0.99 is
     not run any further. Source: open-r1's reward of the same name.
     """
+    return code(completions, binary_from=0.99, **options)
 
-    binary_from: ClassVar[float] = 0.99
+
+def _judge(
+    program: str,
+    cases: Sequence[Case],
+    binary_from: float,
+    provider: str,
+    limits: dict[str, int],
+    deadline: float,
+) -> Judged:
+    """Return the reward of a program, and which case it fails.
+
+    Cases are run as long as they can still change the reward.
+    """
+    passed, reason, timeouts = 0, "", 0
+    for number, case in enumerate(cases, 1):
+        if time.monotonic() > deadline:
+            return None, "not judged: code_batch_seconds is over"
+        size = 2 * len(str(case.expected)) + (1 << 16)
+        # The expected output stays outside, where no program can find it.
+        try:
+            run = get_run(provider)
+            outcome = run(program, case.stdin, function=case.function, output_bytes=size, **limits)
+        except sandbox.SandboxError as error:
+            return None, f"not judged: {error}"
+        status = f"{outcome.status} {outcome.detail}".strip()
+        if outcome.status == "ok":
+            status = "ok" if case.passes(outcome.output) else "wrong output"
+        passed += status == "ok"
+        timeouts += status == "timeout"
+        if status != "ok":
+            reason = reason or f"; case {number}: {status}"
+        hopeless = number - passed > len(cases) * (1 - binary_from)
+        if hopeless or timeouts == MAX_TIMEOUTS:
+            break
+    share = passed / len(cases)
+    return float(
+        share >= binary_from
+    ) if binary_from else share, f"{passed} of {len(cases)}{reason}"
 
 
-@register_reward("code_format")
-class CodeFormatReward(Reward):
+def _check_start(*, code_language: str = "python", code_provider: str = "bubblewrap") -> None:
+    python = ":" in code_provider or code_language in PYTHON
+    require(python, "code_language", "python with code_provider: bubblewrap", code_language)
+    get_run(code_provider)
+
+
+code.check_start = binary_code.check_start = _check_start  # type: ignore[attr-defined]
+
+
+def code_format(
+    completions: Column,
+    *,
+    fmt: ResponseFormat = THINK_ANSWER,
+    code_language: str = "python",
+    **columns: Any,
+) -> Values:
     """Return 1.0 for a completion in the response format with a closed block of code, else 0.0.
 
     Range: {0, 1}. The block must be of ``code_language`` and in the answer. No program is run.
     Source: open-r1's reward of the same name.
     """
-
-    judges = "shape"
-    full_marks = 1.0
-
-    code_language: str = "python"
-
-    def score_text(self, text: str) -> float:
-        fmt = self.response_format
-        code = extract_code(fmt, text, self.code_language)
-        return float(fmt.parse(text).well_formed and code is not None)
+    texts = completion_texts(completions)
+    shaped = [fmt.parse(text).well_formed for text in texts]
+    codes = [extract_code(fmt, text, code_language) for text in texts]
+    return [float(well and code is not None) for well, code in zip(shaped, codes, strict=True)]

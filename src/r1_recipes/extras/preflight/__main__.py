@@ -19,7 +19,7 @@ from r1_recipes.extras.preflight import contract, data, fit, signal, template
 from r1_recipes.extras.preflight.findings import ERROR, OK, WARNING, AbortChecks, Report
 from r1_recipes.models.smoke import smoke_overrides
 from r1_recipes.recipe import Recipe, load_recipe
-from r1_recipes.training.start import check_precision, check_rewards
+from r1_recipes.training.train import check_machine, check_rewards
 
 # With `python -m`, __name__ is "__main__".
 logger = logging.getLogger("r1_recipes.preflight")
@@ -82,7 +82,7 @@ def examine(options: argparse.Namespace, overrides: Sequence[str]) -> Report:
         with report.refusals("recipe.needs"):
             check_rewards(recipe)
         with report.refusals("fit.precision"):
-            check_precision(recipe)
+            check_machine(recipe)
         tokenizer, fmt = template.read_tokenizer(report, recipe)
         rows = data.load(report, recipe, fmt, tokenizer)
         shape = fit.model_shape(report, recipe)
@@ -93,7 +93,8 @@ def examine(options: argparse.Namespace, overrides: Sequence[str]) -> Report:
         else:
             rewards = contract.load_rewards(report, recipe, fmt, tokenizer)
             with report.refusals("data.tasks"):
-                data.check_golds(report, rewards.functions, rows)
+                locale = recipe.reward_params.get("number_locale", "en")
+                data.check_golds(report, rewards.functions, rows, locale)
             contract.check_rewards(report, fmt, rewards, rows)
             if not options.no_model:
                 signal.check(report, recipe, fmt, rewards, rows, options.groups, options.seconds)

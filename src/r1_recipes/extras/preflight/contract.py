@@ -19,13 +19,12 @@ from r1_recipes.extras.preflight.findings import (
     join_names,
     sampled,
 )
-from r1_recipes.metrics.run import reward_functions
 from r1_recipes.models.tokenizer import check_targets
 from r1_recipes.prompts import ResponseFormat
 from r1_recipes.recipe import Recipe
+from r1_recipes.rewards import ANSWERS, REWARDS
 from r1_recipes.rewards.call import right_answer, score
-from r1_recipes.rewards.registry import declared
-from r1_recipes.rewards.routing import RoutedReward
+from r1_recipes.scoring import reward_functions
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 Row = dict[str, Any]
-Case = tuple[Row, dict[str, str]]  # A row, and the completions written for it.
 _SAMPLE = 32
 _KINDS = ("right", "wrong", "shapeless")
 # Three visible steps and no repeated phrase, so that rewards for steps and repetition give full
@@ -72,11 +70,10 @@ class Rewards:
         tables = {}
         for name, function in self.functions.items():
             with report.refusals(code):
-                columns = {}
-                for kind, written in texts.items():
-                    columns[kind] = score(
-                        name, function, rows, written, self.tokenizer, tokens, turns
-                    )
+                columns = {
+                    kind: score(name, function, rows, written, self.tokenizer, tokens, turns)
+                    for kind, written in texts.items()
+                }
                 tables[name] = DataFrame(columns, dtype=float)
         return tables
 
@@ -103,17 +100,18 @@ def check_prompt(report: Report, recipe: Recipe, fmt: ResponseFormat, rows: Data
         return
     prompts = [f"{words(row['prompt'])}\n{fmt.prefill}" for row in sample]
     lacking = [tag for tag in tags if not all(tag.rstrip("{") in prompt for prompt in prompts)]
-    named = f"{' and '.join(lacking)}, which response_format {fmt.name!r} has"
-    if lacking and sft:
-        message = f"the prompt does not ask for {named}; SFT teaches it"
-    elif lacking:
+    message = (
+        f"the prompt asks for {' and '.join(tags) or 'no tags'}, as response_format "
+        f"{fmt.name!r} does"
+    )
+    if lacking:
         message = (
-            f"the prompt does not ask for {named}, so only a model trained on this format writes "
-            f"it. Fix: remove system_prompt to use the format's own, or another response_format"
+            f"the prompt does not ask for {' and '.join(lacking)}, which response_format "
+            f"{fmt.name!r} has"
         )
-    else:
-        marks = " and ".join(tags) or "no tags"
-        message = f"the prompt asks for {marks}, as response_format {fmt.name!r} does"
+        fix = "remove system_prompt to use the format's own, or another response_format"
+        untaught = f", so only a model trained on this format writes it. Fix: {fix}"
+        message += "; SFT teaches it" if sft else untaught
     report.add(WARNING if lacking and not sft else OK, "contract.prompt", message)
 
 
@@ -131,10 +129,9 @@ def load_rewards(
     report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokenizerBase
 ) -> Rewards:
     """Return the rewards that need no other model."""
-    functions = reward_functions(recipe, fmt, with_models=False)
+    functions = reward_functions(recipe, fmt)
     names = recipe.script.reward_funcs
-    skipped = [name for name in names if name not in functions]
-    if skipped:
+    if skipped := [name for name in names if name not in functions]:
         message = f"not checked, because it needs another model: {join_names(skipped)}"
         report.add(OK, "contract.skipped", message)
     weights = recipe.training.reward_weights or [1.0] * len(names)
@@ -145,74 +142,65 @@ def check_rewards(report: Report, fmt: ResponseFormat, rewards: Rewards, rows: D
     """Check the scores of each reward, and of their sum, for completions written by hand."""
     from pandas import DataFrame
 
-    sample = sampled(rows, _SAMPLE)
-    cases = _written_cases(report, fmt, sample, bool(rewards.functions))
-    if not cases:
+    judged, texts = _written(report, fmt, sampled(rows, _SAMPLE), bool(rewards.functions))
+    if not judged:
         return
-    rows_of_cases, written = zip(*cases, strict=True)
-    texts = {kind: [variants[kind] for variants in written] for kind in _KINDS}
-    tables = rewards.scores(report, "contract.reward_fails", rows_of_cases, texts)
+    tables = rewards.scores(report, "contract.reward_fails", judged, texts)
     report.show("contract", "A correct answer in the response format:", texts["right"][0])
     means = DataFrame({name: table.mean() for name, table in tables.items()}).T
     report.show("contract", "Mean reward of completions written by hand:", means)
     for name, table in tables.items():
-        _check_reward(report, name, rewards.functions[name], table, cases)
+        _check_reward(report, name, rewards.functions[name], table, judged, texts["right"])
     if tables:
         _check_total(report, rewards, tables)
 
 
-def _written_cases(
-    report: Report,
-    fmt: ResponseFormat,
-    sample: Sequence[Row],
-    judged: bool,
-) -> list[Case]:
-    """Return the rows with a reference answer, each with three completions.
+def _written(
+    report: Report, fmt: ResponseFormat, sample: Sequence[Row], judged: bool
+) -> tuple[list[Row], dict[str, list[str]]]:
+    """Return the rows with a reference answer, and three completions of each.
 
     These are a correct answer, a wrong answer, and text without the format.
     """
-    cases, refused = [], []
+    rows: list[Row] = []
+    texts: dict[str, list[str]] = {kind: [] for kind in _KINDS}
+    refused = []
     for row in sample:
         solution = right_answer(row.get("solution"))
         if solution is None:
             continue
         wrong = next((answer for answer in _WRONG if solution not in answer), _WRONG[0])
         try:
-            texts = {
-                "right": fmt.render_completion(_REASONING, solution),
-                "wrong": fmt.render_completion(_REASONING, wrong),
-                "shapeless": _SHAPELESS,
-            }
+            written = [fmt.render_completion(_REASONING, answer) for answer in (solution, wrong)]
         except ValueError as error:
             refused.append(error)
-        else:
-            cases.append((row, texts))
+            continue
+        rows.append(row)
+        for kind, text in zip(_KINDS, [*written, _SHAPELESS], strict=True):
+            texts[kind].append(text)
     if refused:
         message = f"{len(refused)} of {len(sample)} sampled reference answers do not fit the format"
-        level = WARNING if cases else ERROR
+        level = WARNING if rows else ERROR
         report.add(level, "contract.render", f"{message}, so no answer is correct: {refused[0]}")
-    elif not cases and judged:  # Without rewards, the environment decides what is correct.
+    elif not rows and judged:  # Without rewards, the environment decides what is correct.
         message = f"none of {len(sample)} sampled rows has a reference answer"
         effect = "so preflight cannot check the score of a correct answer"
         report.add(WARNING, "contract.no_golds", f"{message}, {effect}")
-    return cases
+    return rows, texts
 
 
 def _check_total(report: Report, rewards: Rewards, tables: Mapping[str, DataFrame]) -> None:
     """Check that the weighted sum is highest for a correct answer."""
     from pandas import DataFrame
 
-    means = []
-    for kind in _KINDS:
-        scores = DataFrame({name: table[kind] for name, table in tables.items()})
-        means.append(rewards.total(scores).mean())
-    right, wrong, shapeless = means
+    by_kind = [DataFrame({name: table[kind] for name, table in tables.items()}) for kind in _KINDS]
+    right, wrong, shapeless = (rewards.total(scores).mean() for scores in by_kind)
     numbers = f"correct {right:.3g}, wrong {wrong:.3g}, without format {shapeless:.3g}"
     if right <= wrong or right <= shapeless:  # False if a score is missing.
-        knows = any(declared(rewards.functions[name], "judges") == "answer" for name in tables)
+        level = WARNING if ANSWERS.isdisjoint(tables) else ERROR
         message = f"the weighted sum of the rewards does not prefer a correct answer: {numbers}"
         fix = "check reward_weights and the parameters of the rewards"
-        report.add(ERROR if knows else WARNING, "contract.total", f"{message}. Fix: {fix}")
+        report.add(level, "contract.total", f"{message}. Fix: {fix}")
     elif right > wrong:
         report.add(OK, "contract.total", f"the weighted sum prefers a correct answer: {numbers}")
 
@@ -222,46 +210,39 @@ def _check_reward(
     name: str,
     reward: Callable,
     scores: DataFrame,
-    cases: Sequence[Case],
+    rows: Sequence[Row],
+    right: Sequence[str],
 ) -> None:
+    """Check the scores of one reward: right, wrong and without the format."""
     scored = scores[scores.right.notna()]
+    count, judges = len(scored), name in ANSWERS
+    low = scored.index[scored.right < 1 - 1e-6] if judges else scored.index[:0]
+    too_high = (scored.wrong >= scored.right if judges else scored.wrong > scored.right).sum()
     if scored.empty:
         message = (
             f"{name} scores none of {len(scores)} sampled rows, for any answer. Fix: see "
             f"docs/keys.md for the columns that it needs"
         )
-        level = OK if isinstance(reward, RoutedReward) else WARNING
+        # With task_rewards, the sample may have no row of its tasks.
+        level = OK if hasattr(reward, "rows_of") else WARNING
         report.add(level, "contract.unjudged", message)
-        return
-    full, count = declared(reward, "full_marks"), len(scored)
-    below = [] if full is None else scored.index[scored.right < full - 1e-6]
-    if len(below):
-        row, texts = cases[below[0]]
-        solution, completion = clip(str(row["solution"]), 80), clip(texts["right"], 160)
+    elif len(low):
+        solution, completion = rows[low[0]]["solution"], clip(right[low[0]], 160)
         message = (
-            f"{name} gives a correct answer in the response format {scored.right[below[0]]:g} "
-            f"instead of {full:g} ({len(below)} of {count} sampled rows; reference answer "
-            f"{solution!r}, completion {completion!r}). Fix: check the column that the mapper "
-            f"reads, and response_format"
+            f"{name} gives a correct answer in the response format {scored.right[low[0]]:g} "
+            f"instead of 1 ({len(low)} of {count} sampled rows; reference answer "
+            f"{clip(str(solution), 80)!r}, completion {completion!r}). Fix: check the column that "
+            "the mapper reads, and response_format"
         )
-        report.add(graded(len(below) / count, error_at=0.5), "contract.right", message)
-        return
-    judges = declared(reward, "judges")
-    what, others = "a wrong answer", scored.wrong
-    if judges == "shape":
-        what, others = "a text without the format", scored.shapeless
-    # A user's reward may give some answers the same score.
-    too_high = (others > scored.right if full is None else others >= scored.right).sum()
-    # Such a reward may score correct and wrong answers the same.
-    ignores_answer = judges == "style" or declared(reward, "ranks_group")
-    if too_high and not ignores_answer:
+        report.add(graded(len(low) / count, error_at=0.5), "contract.right", message)
+    elif too_high:
         message = (
-            f"{name} gives {what} the same score as a correct answer, or more, on {too_high} of "
-            f"{count} sampled rows. Fix: check the reference answers and the parameters of the "
-            f"reward"
+            f"{name} gives a wrong answer the same score as a correct answer, or more, on "
+            f"{too_high} of {count} sampled rows. Fix: check the reference answers and the "
+            "parameters of the reward"
         )
-        report.add(WARNING if full is None else ERROR, "contract.wrong", message)
-    elif full is None and scored.mean().nunique() == 1:
+        report.add(ERROR if judges else WARNING, "contract.wrong", message)
+    elif name not in REWARDS and scored.mean().nunique() == 1:
         message = (
             f"{name} gives a correct answer, a wrong answer and text without the format the same "
             f"score ({scored.right.mean():.3g}). If it always does, groups have no spread"

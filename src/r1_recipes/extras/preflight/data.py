@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from r1_recipes import verification
 from r1_recipes.common.messages import clip, words
 from r1_recipes.data.load import question_key
 from r1_recipes.extras.preflight.findings import (
@@ -22,10 +23,9 @@ from r1_recipes.extras.preflight.findings import (
 )
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe import Recipe
-from r1_recipes.rewards.call import conflicting_solutions
-from r1_recipes.rewards.registry import declared
-from r1_recipes.rewards.trial import readable_golds
-from r1_recipes.training.start import load_splits
+from r1_recipes.rewards import READS_GOLD, reward_parameters
+from r1_recipes.rewards.call import readable_golds, right_answer
+from r1_recipes.training.rows import load_splits
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -132,23 +132,39 @@ def _measured(grpo: bool, rows: Dataset, tokenizer: Any) -> dict[int, int]:
     return dict(zip(picked, map(len, tokens), strict=True))
 
 
-def check_golds(report: Report, rewards: Mapping[str, Callable], rows: Dataset) -> None:
+def check_golds(
+    report: Report, rewards: Mapping[str, Callable], rows: Dataset, locale: str
+) -> None:
     """Report reference answers that the rewards cannot read, or may read in a surprising way."""
     if "solution" not in rows.column_names:
         return
     # With a picture, an environment or a puzzle, equal questions may have different answers.
     if not {"image", "environment", "nums"}.intersection(rows.column_names):
-        problem = conflicting_solutions(map(question_key, rows["prompt"]), rows["solution"])
+        problem = _conflicting_solutions(map(question_key, rows["prompt"]), rows["solution"])
         if problem:
             report.add(WARNING, "data.several_golds", f"{problem}. Fix: keep only the correct row")
     picked = evenly_spaced(len(rows), _SOLUTIONS)
     sample = rows.select(picked)
-    for name in [name for name, reward in rewards.items() if declared(reward, "reads_gold")]:
+    for name in [name for name in rewards if name in READS_GOLD]:
         readable = readable_golds(name, rewards[name], sample)
         _check_readable(report, name, {picked[at]: read for at, read in readable.items()}, rows)
-    if any(getattr(reward, "number_locale", None) == "en" for reward in rewards.values()):
+    if locale == "en" and "number_locale" in reward_parameters(rewards):
         solutions = [str(solution).strip() for solution in sample["solution"]]
         _check_locale(report, [text for text in solutions if _AMBIGUOUS_NUMBER.fullmatch(text)])
+
+
+def _conflicting_solutions(questions: Iterable[str], solutions: Iterable[Any]) -> str:
+    """Return a sentence about a question with two different reference answers, or ""."""
+    first: dict[str, str | None] = {}
+    for question, solution in zip(questions, map(right_answer, solutions), strict=True):
+        known = first.setdefault(question, solution)
+        differs = known and solution and known != solution
+        if differs and verification.grade([known], [solution]) == [False]:
+            return (
+                f"questions have several reference answers: {question[:120]!r} has {known!r:.80} "
+                f"and {solution!r:.80}"
+            )
+    return ""
 
 
 def _check_readable(report: Report, name: str, readable: dict[int, bool], rows: Dataset) -> None:

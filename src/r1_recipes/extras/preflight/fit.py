@@ -14,7 +14,7 @@ from r1_recipes.extras.preflight.findings import ERROR, OK, WARNING, Report
 from r1_recipes.models.tokenizer import from_pretrained
 from r1_recipes.models.weights import auto_class
 from r1_recipes.recipe import Recipe
-from r1_recipes.training.weights import freeze_parameters
+from r1_recipes.training.train import freeze_parameters
 
 # The usable share of a device's memory. Activations, which are not counted, need the rest.
 _FULL = 0.85

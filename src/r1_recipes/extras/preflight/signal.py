@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.messages import clip
-from r1_recipes.completions.transformers import complete, load_model, sampling
-from r1_recipes.completions.types import Backend, Completion, Request, SamplingPlan, Sink
-from r1_recipes.extras.agents.build import agent
-from r1_recipes.extras.agents.episodes import EpisodeBackend
 from r1_recipes.extras.preflight.contract import Rewards, Row
 from r1_recipes.extras.preflight.findings import OK, WARNING, Report, evenly_spaced, graded
+from r1_recipes.generation import Completion, get_generator
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe.types import GRPORecipe
 
 if TYPE_CHECKING:
-    import torch
     from datasets import Dataset
     from pandas import DataFrame, Series
 
@@ -41,30 +36,26 @@ def check(
     groups: int,
     seconds: float,
 ) -> None:
-    """Sample and check groups, for at most about ``seconds``."""
+    """Sample and check groups. No group begins after ``seconds``."""
     from pandas import DataFrame
 
     groups = min(groups, len(rows))
     with report.refusals("signal.unusable"):
-        sampled = sample(report, recipe, rows, rewards.tokenizer, groups=groups, seconds=seconds)
-        done = len(report.seconds)
-        if done < groups:
+        sampled = sample(report, recipe, fmt, rows, rewards.tokenizer, groups, seconds)
+        if len(report.seconds) < groups:
             message = (
-                f"{done} of {groups} groups were sampled within {seconds:g} s. Fix: allow more "
-                f"time with --seconds, or skip sampling with --no_model"
+                f"{len(report.seconds)} of {groups} groups were sampled within {seconds:g} s. Fix: "
+                f"allow more time with --seconds, or skip sampling with --no_model"
             )
             report.add(WARNING, "signal.slow", message)
-        if done:
-            sampled_rows, completions = zip(*sampled, strict=True)
-            texts = {"sampled": [completion.text for completion in completions]}
-            tokens = [completion.tokens for completion in completions]
-            turns = [completion.turns for completion in completions]
-            tables = rewards.scores(
-                report, "signal.reward_fails", sampled_rows, texts, tokens, turns
-            )
+        if sampled:
+            drawn, made = zip(*sampled, strict=True)
+            texts = {"sampled": [one.text for one in made]}
+            tokens, turns = [one.tokens for one in made], [one.turns for one in made]
+            tables = rewards.scores(report, "signal.reward_fails", drawn, texts, tokens, turns)
             columns = {name: table["sampled"] for name, table in tables.items()}
             scores = DataFrame(columns, index=range(len(sampled)))
-            earned = [completion.reward for completion in completions]
+            earned = [one.reward for one in made]
             if any(reward is not None for reward in earned):
                 scores["environment"] = earned
             check_scores(report, recipe, fmt, rewards, sampled, scores)
@@ -73,51 +64,22 @@ def check(
 def sample(
     report: Report,
     recipe: GRPORecipe,
+    fmt: ResponseFormat,
     rows: Dataset,
     tokenizer: Any,
-    *,
     groups: int,
     seconds: float,
 ) -> list[Sampled]:
-    """Return the completions of whole groups, sampled with the recipe's generation settings."""
-    from tqdm.auto import tqdm
-    from transformers import GenerationConfig, set_seed
-
-    training = recipe.training
-    end = time.monotonic() + seconds
-    limit = training.max_completion_length
-    settings = sampling(training)
-    # generation_kwargs may hold keys that only vLLM knows (stop_token_ids).
-    known = vars(GenerationConfig())
-    for key, value in (training.generation_kwargs or {}).items():
-        if key in known:
-            settings[key] = value
-    sampled: list[Sampled] = []
-    group: list[Completion] = []
-    plan = (training.temperature, training.num_generations)
+    """Return the completions of whole groups, sampled as the recipe says, with Transformers."""
+    training, sampled, end = recipe.training, list[Sampled](), time.monotonic() + seconds
     try:
-        model = load_model(recipe)
-        set_seed(training.seed)
-        tools, environments = agent(recipe, tokenizer)
-        backend: Backend = _Batches(model, tokenizer, settings, limit, end)
-        if tools or environments:
-            turns = training.max_tool_calling_iterations
-            backend = EpisodeBackend(backend, tools, environments, rows, turns, limit)
-        for index in tqdm(evenly_spaced(len(rows), groups), desc="sampling", unit="group"):
-            row = rows[index]
+        generate = get_generator(recipe, tokenizer, fmt, "transformers", rows)
+        for index in evenly_spaced(len(rows), groups):
             began = time.monotonic()
             if began >= end:
                 break
-            group.clear()
-            request = Request(index, row["prompt"])
-            with _autocast(recipe, model.device.type):
-                backend.run(
-                    [request], lambda _, completions, error: group.extend(completions), [plan]
-                )
-            # The time limit cut this group, so its rewards would mislead.
-            if any(made.finish_reason == "length" and made.tokens < limit for made in group):
-                break
-            sampled += [(row, completion) for completion in group]
+            [group] = generate(rows.select([index]), training.temperature, training.num_generations)
+            sampled += [(rows[index], completion) for completion in group]
             report.seconds.append(time.monotonic() - began)
     # Missing weights, too little memory, an unknown generation argument: quote the library.
     except Exception as error:
@@ -126,44 +88,6 @@ def sample(
             f"({first_line(error)[:-1]}). To skip sampling, add --no_model"
         ) from error
     return sampled
-
-
-def _autocast(recipe: GRPORecipe, device: str) -> torch.autocast:
-    """Return the context in which a run samples.
-
-    Accelerate wraps the model's ``forward`` in autocast. PEFT generates with the inner model, whose
-    ``forward`` is not wrapped. vLLM's weights have this type, with adapters too.
-    """
-    import torch
-
-    training = recipe.training
-    casts = training.bf16 or training.fp16
-    return torch.autocast(
-        device,
-        torch.bfloat16 if training.bf16 else torch.float16,
-        enabled=casts and (training.use_vllm or not recipe.model.use_peft),
-    )
-
-
-@dataclass(frozen=True)
-class _Batches:
-    """Generates with the recipe's settings until ``end``, a time of ``time.monotonic``."""
-
-    model: Any
-    tokenizer: Any
-    settings: dict[str, Any]
-    limit: int
-    end: float
-
-    def run(
-        self, requests: Sequence[Request], sink: Sink, sampling_plans: Sequence[SamplingPlan]
-    ) -> None:
-        settings = self.settings | {"max_time": max(0.1, self.end - time.monotonic())}
-        _, copies = sampling_plans[0]
-        plans = [(settings, copies)]
-        [groups] = complete(self.model, self.tokenizer, requests, plans, self.limit)
-        for request, group in zip(requests, groups, strict=True):
-            sink(request.index, group, None)
 
 
 def check_scores(
@@ -190,7 +114,7 @@ def check_scores(
     summary = DataFrame({**columns, "groups_with_spread": share})
     report.show("signal", f"{len(sampled)} completions in {len(low)} groups:", summary)
     _show_examples(report, fmt, sampled, scores)
-    cut = sum(completion.finish_reason == "length" for _, completion in sampled)
+    cut = sum(not completion.finished for _, completion in sampled)
     _check_truncation(report, recipe.training.max_completion_length, cut, len(sampled))
     by_reward = summary.drop("sum")
     for name, row in by_reward.iterrows():
@@ -269,8 +193,8 @@ def _show_examples(
         answer = fmt.parse(completion.text).answer
         question = clip(row["prompt"][-1]["content"], 80)
         title = (
-            f"Completion {number}: {', '.join(values)}; {completion.tokens} tokens, finish_reason "
-            f"{completion.finish_reason}; reference answer {row.get('solution')!r}, parsed answer "
-            f"{answer!r}; question {question!r}"
+            f"Completion {number}: {', '.join(values)}; {completion.tokens} tokens, "
+            f"{'finished' if completion.finished else 'cut'}; reference answer "
+            f"{row.get('solution')!r}, parsed answer {answer!r}; question {question!r}"
         )
         report.show("signal", title, fmt.full_text(completion.text))

@@ -6,30 +6,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from r1_recipes import rewards
 from r1_recipes.prompts import FORMATS
-from r1_recipes.rewards.text import (
-    FormatPartialReward,
-    FormatReward,
-    IntegerAnswerReward,
-    ReasoningStepsReward,
-    RepetitionPenaltyReward,
-    TagCountReward,
-    XmlCountReward,
-    XmlSoftFormatReward,
-    XmlStrictFormatReward,
-)
 from tests.support.rewards import HOSTILE, seconds
 
 FMT = FORMATS["reasoning_answer"]
-SHAPES = (FormatReward, FormatPartialReward, TagCountReward)
+SHAPES = (rewards.format, rewards.format_partial, rewards.tag_count)
 ALL = (
     *SHAPES,
-    ReasoningStepsReward,
-    RepetitionPenaltyReward,
-    XmlSoftFormatReward,
-    XmlStrictFormatReward,
-    XmlCountReward,
-    IntegerAnswerReward,
+    rewards.reasoning_steps,
+    rewards.repetition_penalty,
+    rewards.xml_soft_format,
+    rewards.xml_strict_format,
+    rewards.xml_count,
+    rewards.integer_answer,
 )
 TAGGED = "<think>\na\n</think>\n<answer>\n72\n</answer>"
 EXACT = "<reasoning>\na\n</reasoning>\n<answer>\n72\n</answer>"
@@ -40,8 +30,8 @@ def score(reward, completion, **columns):
     return value
 
 
-def paid(cls, completion, fmt=FORMATS["think_answer"]):
-    return score(cls(fmt), completion)
+def paid(reward, completion, fmt=FORMATS["think_answer"]):
+    return score(reward, completion, fmt=fmt)
 
 
 @pytest.mark.parametrize(
@@ -91,17 +81,17 @@ def paid(cls, completion, fmt=FORMATS["think_answer"]):
     ],
 )
 def test_shapes(completion, format_, partial, tags):
-    assert paid(FormatReward, completion) == format_
-    assert paid(FormatPartialReward, completion) == pytest.approx(partial)
-    assert paid(TagCountReward, completion) == tags
+    assert paid(rewards.format, completion) == format_
+    assert paid(rewards.format_partial, completion) == pytest.approx(partial)
+    assert paid(rewards.tag_count, completion) == tags
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_what_the_format_writes_gets_full_marks(name):
     fmt = FORMATS[name]
     text = fmt.render_completion("2 + 2 = 4", "4")
-    assert paid(FormatReward, text, fmt) == 1.0
-    assert paid(FormatPartialReward, text, fmt) == 1.0
+    assert paid(rewards.format, text, fmt) == 1.0
+    assert paid(rewards.format_partial, text, fmt) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -125,7 +115,7 @@ def test_what_the_format_writes_gets_full_marks(name):
     ],
 )
 def test_reasoning_steps(text, count):
-    assert score(ReasoningStepsReward(FMT), text) == pytest.approx(min(1.0, count / 3))
+    assert score(rewards.reasoning_steps, text) == pytest.approx(min(1.0, count / 3))
 
 
 @pytest.mark.parametrize(
@@ -149,7 +139,7 @@ def test_reasoning_steps(text, count):
     ],
 )
 def test_repetition_penalty(text, params, expected):
-    value = score(RepetitionPenaltyReward(FMT, **params), text)
+    value = score(rewards.repetition_penalty, text, **params)
     assert value == pytest.approx(expected)
     assert str(value) != "-0.0"
 
@@ -166,9 +156,8 @@ def test_words_are_penalised_as_trl_penalises_tokens(words, n, penalty):
     ids = [ord(word) for word in words]
     params = {"repetition_n_grams": n, "repetition_max_penalty": penalty}
     [expected] = get_repetition_penalty_reward(n, penalty)([ids])
-    assert score(
-        RepetitionPenaltyReward(FMT, **params), " ".join(words), completion_ids=[ids]
-    ) == pytest.approx(expected)
+    text = " ".join(words)
+    assert score(rewards.repetition_penalty, text, **params) == pytest.approx(expected)
     assert penalty <= expected <= 0.0
 
 
@@ -198,8 +187,8 @@ def test_words_are_penalised_as_trl_penalises_tokens(words, n, penalty):
     ],
 )
 def test_xml_formats(text, soft, strict):
-    assert score(XmlSoftFormatReward(FMT), text) == soft
-    assert score(XmlStrictFormatReward(FMT), text) == strict
+    assert score(rewards.xml_soft_format, fmt=FMT, completion=text) == soft
+    assert score(rewards.xml_strict_format, fmt=FMT, completion=text) == strict
 
 
 def test_xml_count_is_the_demo_s_at_half_weight():
@@ -208,10 +197,17 @@ def test_xml_count_is_the_demo_s_at_half_weight():
     """
     for trailing in ("", "Done.", "x" * 50):
         theirs = 4 * 0.125 - 2 * 0.001 * len(trailing)
-        assert 0.5 * score(XmlCountReward(FMT), EXACT + "\n" + trailing) == pytest.approx(theirs)
+        assert 0.5 * score(
+            rewards.xml_count, fmt=FMT, completion=EXACT + "\n" + trailing
+        ) == pytest.approx(theirs)
     # Without answer tags nothing can follow them.
     assert (
-        score(XmlCountReward(FORMATS["think_prose"]), "<think>\na\n</think>\n\n72 and more") == 1.0
+        score(
+            rewards.xml_count,
+            fmt=FORMATS["think_prose"],
+            completion="<think>\na\n</think>\n\n72 and more",
+        )
+        == 1.0
     )
 
 
@@ -233,16 +229,18 @@ def test_xml_count_is_the_demo_s_at_half_weight():
 def test_integer_answer(answer, value):
     assert (
         score(
-            IntegerAnswerReward(FMT), f"<reasoning>\na\n</reasoning>\n<answer>\n{answer}\n</answer>"
+            rewards.integer_answer,
+            fmt=FMT,
+            completion=f"<reasoning>\na\n</reasoning>\n<answer>\n{answer}\n</answer>",
         )
         == value
     )
 
 
-@pytest.mark.parametrize("cls", ALL)
+@pytest.mark.parametrize("reward", ALL)
 @pytest.mark.parametrize("name", FORMATS)
-def test_hostile_completions(cls, name):
+def test_hostile_completions(reward, name):
     with seconds(5):
         assert len(
-            cls(FORMATS[name])(completions=HOSTILE, completion_ids=[[1]] * len(HOSTILE))
+            reward(completions=HOSTILE, completion_ids=[[1]] * len(HOSTILE), fmt=FORMATS[name])
         ) == len(HOSTILE)

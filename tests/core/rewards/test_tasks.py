@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,7 @@ import pytest
 
 from r1_recipes import grpo
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.rewards import get_reward_funcs
-from r1_recipes.rewards.routing import check_task_rewards, route
+from r1_recipes.rewards.tasks import check_task_rewards, route
 from tests.conftest import metrics
 
 SEEN: list[dict[str, Any]] = []
@@ -92,18 +90,6 @@ def test_a_task_that_no_reward_judges() -> None:
             RecipeError, match=r"task_rewards: row 2 has task 'c', .* task_rewards has a, b"
         ):
             reward(**batch(["a", "b", "c"], ["1", "2", "3"]))
-
-
-def test_pickles() -> None:
-    names = ["accuracy", "format"]
-    for reward in route(get_reward_funcs(names), names, {"sum": ["accuracy"]}, None):
-        copy = pickle.loads(pickle.dumps(reward))
-        assert copy.__name__ == reward.__name__
-        assert (
-            copy(**batch(["sum"], ["no"], solution=["4"]))
-            == reward(**batch(["sum"], ["no"], solution=["4"]))
-            == [0.0]
-        )
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,14 @@ import pytest
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import completion_texts
 from r1_recipes.prompts import FORMATS, get_response_format
-from r1_recipes.rewards.accuracy import AccuracyReward, AnswerContainsReward, parsed_answer
+from r1_recipes.rewards import get_reward_funcs
+from r1_recipes.rewards.answers import parsed_answer
 
 THINK = get_response_format("think_answer")
 
 
 def reward(fmt=THINK):
-    return AccuracyReward(response_format=fmt)
+    return get_reward_funcs(["accuracy"], fmt)[0]
 
 
 def think(answer, reasoning="48 + 24"):
@@ -101,7 +102,7 @@ def test_a_puzzle_decides_its_rows():
 
 
 def test_answer_contains():
-    contains = AnswerContainsReward(response_format=THINK)
+    (contains,) = get_reward_funcs(["answer_contains"], THINK)
     completions = [think("172 eggs"), think("71"), "72", think("72"), think("72")]
     # "172 eggs" holds "72"; "71" does not; no answer block; no gold; a numeric gold
     assert contains(completions=completions, solution=["72", "72", "72", None, 72]) == [
@@ -111,8 +112,6 @@ def test_answer_contains():
         None,
         1.0,
     ]
-    with pytest.raises(RecipeError, match="answer_contains"):
-        contains(completions=["x"])
 
 
 HOSTILE = [

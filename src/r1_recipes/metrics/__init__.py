@@ -1,1 +1,0 @@
-"""Measure models: accuracy with confidence intervals, and tables."""

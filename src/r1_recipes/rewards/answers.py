@@ -1,0 +1,148 @@
+"""Rewards for a correct answer, and how the answer of a completion is read and judged."""
+
+from functools import lru_cache
+from typing import Any
+
+from r1_recipes import verification
+from r1_recipes.common import names
+from r1_recipes.common.errors import RecipeError, require
+from r1_recipes.common.messages import completion_texts, last_user_text
+from r1_recipes.prompts import ResponseFormat
+from r1_recipes.rewards.types import THINK_ANSWER, Column, Log, Values, ignore
+from r1_recipes.verification import Refusal, Verdict
+from r1_recipes.verification.spelling import LOCALES
+
+Texts = tuple[str | None, ...]  # one entry per completion
+
+
+def accuracy(
+    completions: Column,
+    solution: Column | None = None,
+    log_extra: Log = ignore,
+    *,
+    fmt: ResponseFormat = THINK_ANSWER,
+    number_locale: str = "en",
+    **columns: Any,
+) -> Values:
+    """Return 1.0 if the final answer equals the reference answer in ``solution``, else 0.0.
+
+    Range: {0, 1}. Return ``None`` if the reference answer is empty or prose. Only the answer in the
+    response format counts. An answer inside the reasoning, several answers, or a chain of equations
+    get 0.0. math-verify compares expressions. Writes ``answer_parsed``, ``solution`` and
+    ``refused`` (why an answer scored 0) to the completions table. Source: the accuracy reward of
+    DeepSeek-R1 (arXiv:2501.12948, section 2.2.2). TRL's ``accuracy_reward`` searches the whole
+    completion for LaTeX, so it reads no plain 72 between tags.
+
+    Args:
+        completions: Texts, or lists of messages.
+        solution: The reference answers.
+        log_extra: TRL's function that adds a column to the completions table.
+        fmt: The response format.
+        number_locale: ``de`` reads 1.250,5 as 1250.5, in reference answers and answers.
+        **columns: What :func:`judged` reads: the prompts, and ``nums`` and ``target`` of a puzzle.
+    """
+    answers, verdicts = judged(completions, fmt, number_locale, solution, **columns)
+    golds = solution or [None] * len(answers)
+    log_extra("answer_parsed", [answer or "" for answer in answers])
+    log_extra("solution", ["" if gold is None else str(gold) for gold in golds])
+    log_extra("refused", [str(verdict.refusal or "") for verdict in verdicts])
+    return [None if verdict.right is None else float(verdict.right) for verdict in verdicts]
+
+
+def answer_contains(
+    completions: Column, solution: Column, *, fmt: ResponseFormat = THINK_ANSWER, **columns: Any
+) -> Values:
+    """Return 1.0 if the reference answer is a substring of the parsed answer, else 0.0.
+
+    Range: {0, 1}. Return ``None`` without a reference answer. This reward is naive on purpose
+    (``172`` contains ``72``), like its source: qwen2.5-0.5b-grpo, after grpo_demo.
+    """
+    answers = [parsed_answer(fmt, text) or "" for text in completion_texts(completions)]
+    golds = ["" if gold is None else str(gold).strip() for gold in solution]
+    pairs = zip(answers, golds, strict=True)
+    return [float(gold in answer) if gold else None for answer, gold in pairs]
+
+
+def parsed_answer(fmt: ResponseFormat, completion: str) -> str | None:
+    r"""Return the final answer of a completion, or ``None`` if it is missing or contradictory.
+
+    In a format with tags or delimiters, only the text between them counts. In other formats and in
+    prose, :func:`r1_recipes.verification.final_answer` searches the text.
+    """
+    answer = fmt.parse(completion).answer
+    if answer is not None:
+        return verification.final_answer(answer) if fmt.prose else answer
+    if fmt.reasoning_tags or fmt.answer_tags:
+        return None
+    return verification.final_answer(fmt.full_text(completion))
+
+
+def judged(
+    completions: Column,
+    fmt: ResponseFormat,
+    number_locale: str,
+    solution: Column | None = None,
+    prompts: Column | None = None,
+    nums: Column | None = None,
+    target: Column | None = None,
+    log_metric: Log = ignore,
+    **columns: Any,
+) -> tuple[Texts, list[Verdict]]:
+    """Return the final answer of each completion, and its verdict.
+
+    A row with ``nums`` and ``target`` is a Countdown puzzle: an expression that makes the target is
+    right, and ``solution`` does not count. With the question, an answer that only repeats it is
+    wrong, and lists follow the order that it requires. Logs ``verification/timeouts`` and
+    ``verification/seconds`` once per batch, from the first reward that compares it.
+
+    Raises:
+        RecipeError: There is no column ``solution``, and a row is not a puzzle.
+    """
+    require(
+        number_locale in LOCALES, "number_locale", f"one of {', '.join(LOCALES)}", number_locale
+    )
+    puzzles: dict[int, tuple[Any, Any]] = {}
+    if nums is not None and target is not None:
+        rows = enumerate(zip(nums, target, strict=True))
+        puzzles = {row: puzzle for row, puzzle in rows if None not in puzzle}
+    if solution is None and len(puzzles) < len(completions):
+        raise RecipeError(
+            "accuracy, cosine, length and answer_match need a column 'solution' with the reference "
+            "answers. Fix: name a mapper that writes it"
+        )
+    golds = [None if gold is None else str(gold) for gold in solution or [None] * len(completions)]
+    questions = tuple(map(last_user_text, prompts)) if prompts else None
+    timeouts, seconds = verification.STATS.timeouts, verification.STATS.seconds
+    answers, verdicts = _judged_once(
+        fmt,
+        tuple(completion_texts(completions)),
+        tuple(None if row in puzzles else gold for row, gold in enumerate(golds)),
+        questions,
+        number_locale,
+    )
+    if verification.STATS.seconds > seconds:
+        log_metric("verification/timeouts", float(verification.STATS.timeouts - timeouts))
+        log_metric("verification/seconds", verification.STATS.seconds - seconds)
+    verdicts = list(verdicts)
+    for row, puzzle in puzzles.items():
+        right = names.load("checker", "countdown")(answers[row], *puzzle)
+        verdicts[row] = Verdict(right, None if right else Refusal.DIFFERENT)
+    return answers, verdicts
+
+
+@lru_cache(maxsize=1)  # accuracy, cosine and length judge the same completions of a step.
+def _judged_once(
+    fmt: ResponseFormat,
+    texts: tuple[str, ...],
+    golds: Texts,
+    questions: tuple[str, ...] | None,
+    number_locale: str,
+) -> tuple[Texts, list[Verdict]]:
+    answers = tuple(parsed_answer(fmt, text) for text in texts)
+    verdicts = verification.judge(golds, answers, number_locale, questions)
+    marks = (*(fmt.answer_tags or ()), "\\boxed")
+    for row, text in enumerate(texts):
+        unanswered = verdicts[row].refusal is Refusal.NO_ANSWER
+        if unanswered and fmt.reasoning_tags and any(mark in text for mark in marks):
+            verdicts[row] = Verdict(False, Refusal.INSIDE)
+    return answers, verdicts

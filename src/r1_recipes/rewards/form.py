@@ -1,0 +1,203 @@
+"""Rewards for the form of a response: formats, visible steps, repetition."""
+
+import contextlib
+import re
+from typing import Any
+
+import regex
+
+from r1_recipes.common.messages import UNSPACED, completion_texts
+from r1_recipes.prompts import ResponseFormat, between
+from r1_recipes.rewards.answers import parsed_answer
+from r1_recipes.rewards.types import THINK_ANSWER, Column, Values
+
+
+def format(completions: Column, *, fmt: ResponseFormat = THINK_ANSWER, **columns: Any) -> Values:
+    """Return 1.0 if the response is a reasoning block, an answer block and nothing else, else 0.0.
+
+    Range: {0, 1}. There must be one block of each, and neither may be empty. White space around
+    blocks does not count. Source: the format reward of DeepSeek-R1 (arXiv:2501.12948, section
+    2.2.2). The pattern of open-r1 is less strict. It also rewards two blocks, an empty block, or
+    text after the answer.
+    """
+    return [float(fmt.parse(text).well_formed) for text in completion_texts(completions)]
+
+
+def format_partial(
+    completions: Column,
+    *,
+    fmt: ResponseFormat = THINK_ANSWER,
+    countdown_answer_anywhere: bool = False,
+    **columns: Any,
+) -> Values:
+    """Return 1.0 for the exact format, else 0.1 for a reasoning block and 0.5 for an answer block.
+
+    Range: {0, 0.1, 0.5, 0.6, 1}. With ``countdown_answer_anywhere``, an answer block inside the
+    reasoning counts too. Source: GRPO-Zero.
+    """
+    scores: Values = []
+    for text in completion_texts(completions):
+        parsed = fmt.parse(text)
+        answer = parsed.answer
+        if countdown_answer_anywhere and fmt.answer_tags:
+            answer = between(fmt.full_text(text), *fmt.answer_tags)[1].strip()
+        partial = 0.1 * (parsed.reasoning is not None) + 0.5 * bool(answer)
+        scores.append(1.0 if parsed.well_formed else partial)
+    return scores
+
+
+def tag_count(completions: Column, *, fmt: ResponseFormat = THINK_ANSWER, **columns: Any) -> Values:
+    """Return the share of the format's tags that occur exactly as often as the format has them.
+
+    Range: 0..1, in quarters for a format with four tags. Source: open-r1 (pull request 418), which
+    wants a line break beside a tag, and also rewards the tags of an empty block. Here these tags
+    score nothing.
+    """
+    blocks = [pair for pair in (fmt.reasoning_tags, fmt.answer_tags) if pair]
+    empty = {pair: re.compile(r"\s*".join(map(re.escape, pair))) for pair in blocks}
+    scores: Values = []
+    for text in map(fmt.full_text, completion_texts(completions)):
+        hollow = [tag for pair in blocks if empty[pair].search(text) for tag in pair]
+        # The format special_token uses the same tag twice.
+        counts = [text.count(tag) == fmt.tags.count(tag) and tag not in hollow for tag in fmt.tags]
+        scores.append(sum(counts) / len(counts))
+    return scores
+
+
+def xml_count(completions: Column, *, fmt: ResponseFormat = THINK_ANSWER, **columns: Any) -> Values:
+    """Return ``tag_count``, minus 0.004 for each character after the last closing answer tag.
+
+    Range: at most 1.0, no lower bound. One line break after the tag is free. Tags of an empty block
+    score nothing. Source: the GSM8K GRPO demo for TRL (grpo_demo). It gives 0.125 per tag, also for
+    an empty block, and subtracts 0.001 per character twice. With a weight of 0.5, a completion that
+    ends in a line break scores the same here.
+    """
+    shares = tag_count(completions, fmt=fmt)
+    if not fmt.answer_tags:
+        return shares
+    texts = map(fmt.full_text, completion_texts(completions))
+    rests = [text.rpartition(fmt.answer_tags[1]) for text in texts]
+    return [
+        (share or 0.0) - 0.004 * len(rest.removeprefix("\n")) * bool(closed)
+        for share, (_, closed, rest) in zip(shares, rests, strict=True)
+    ]
+
+
+def xml_soft_format(
+    completions: Column, *, fmt: ResponseFormat = THINK_ANSWER, **columns: Any
+) -> Values:
+    """Return 1.0 if the text has a reasoning block followed by an answer block, else 0.0.
+
+    Range: {0, 1}. Only white space may be between the blocks. Neither may be empty or contain
+    another tag. In a format without answer tags, reasoning and an answer must be found. Source: the
+    GSM8K GRPO demo for TRL (grpo_demo). Its pattern also accepts empty blocks, but only at the
+    beginning of the text.
+    """
+    texts = completion_texts(completions)
+    if not (fmt.reasoning_tags and fmt.answer_tags):
+        found = map(fmt.parse, texts)
+        return [float(None not in (parsed.reasoning, parsed.answer)) for parsed in found]
+    tags = [re.escape(tag) for tag in (*fmt.reasoning_tags, *fmt.answer_tags)]
+    # A block ends at the next tag: a lazy ".*?" would be quadratic in unclosed tags.
+    no_tag = f"(?!{'|'.join(tags)})"
+    block = rf"(\s*+{no_tag}(?:{no_tag}.)++)"
+    blocks = re.compile(rf"{tags[0]}{block}{tags[1]}\s*{tags[2]}{block}{tags[3]}", re.DOTALL)
+    pairs = [blocks.findall(fmt.full_text(text)) for text in texts]
+    return [float(any(all(map(str.strip, pair)) for pair in of_text)) for of_text in pairs]
+
+
+def xml_strict_format(
+    completions: Column, *, fmt: ResponseFormat = THINK_ANSWER, **columns: Any
+) -> Values:
+    """Return 1.0 if the completion has exactly the format's layout, with its line breaks, else 0.0.
+
+    Range: {0, 1}. A space at the start is allowed, because messages of r1_zero start with a space.
+    A line break at the end is allowed too. Source: the GSM8K GRPO demo for TRL (grpo_demo), which
+    requires this line break.
+    """
+    scores: Values = []
+    for text in completion_texts(completions):
+        parsed, written = fmt.parse(text), None
+        # If the parsed text cannot be rendered, the completion does not have this layout.
+        with contextlib.suppress(ValueError):
+            if parsed.well_formed:
+                written = fmt.render_completion(parsed.reasoning or "", parsed.answer or "")
+        scores.append(float(text.removeprefix(" ").removesuffix("\n") == written))
+    return scores
+
+
+def integer_answer(
+    completions: Column, *, fmt: ResponseFormat = THINK_ANSWER, **columns: Any
+) -> Values:
+    """Return 1.0 if the answer is a whole number and nothing else, even if it is wrong, else 0.0.
+
+    Range: {0, 1}. The number may have a sign and thousands commas. Source: the GSM8K GRPO demo for
+    TRL (grpo_demo), which accepts only digits.
+    """
+    answers = [parsed_answer(fmt, text) or "" for text in completion_texts(completions)]
+    number = re.compile(r"[-+]?(?:[0-9]+|[1-9][0-9]{0,2}(?:,[0-9]{3})+)")
+    return [float(number.fullmatch(answer.strip()) is not None) for answer in answers]
+
+
+# Every repetition is bounded, or cannot match what follows it, so a search is linear in the text.
+_STEP = re.compile(
+    r"""
+      (?<![A-Za-z]) Step [ ]? \d{1,4} [ ]? [:：]                   # Step 1:
+    | (?<![A-Za-z]) (?: First | Second | Next | Finally ) ,     # as in open-r1
+    | ^[ \t]* \d{1,3} (?: [.)][ \t]++(?=\S) | [.)](?=[^\W\d_]) | [、．] ) # "1. a", "1.先"
+    | ^[ \t]* [-*•] [ \t]++ (?=\S)                             # a bullet, not "-3" or "**bold**"
+    | 第 [一二三四五六七八九十\d]{1,3} 步 | 首先 | 其次 | 然后 | 最后
+    """,
+    re.MULTILINE | re.VERBOSE,
+)
+
+
+def reasoning_steps(completions: Column, **columns: Any) -> Values:
+    """Return a third for each visible step marker in the completion, up to 1.0.
+
+    Range: {0, 1/3, 2/3, 1}. Source: open-r1, which counts English markers. Here Chinese markers
+    count too, and so do numbers at the start of every line. A bullet needs a space after it, so a
+    decimal or a negative number is not a step.
+    """
+    return [min(1.0, len(_STEP.findall(text)) / 3) for text in completion_texts(completions)]
+
+
+# In a script without spaces, each character counts as a word.
+_UNITS = regex.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
+
+
+def repetition_penalty(
+    completions: Column,
+    *,
+    repetition_n_grams: int = 3,
+    repetition_max_penalty: float = -1.0,
+    **columns: Any,
+) -> Values:
+    """Return ``(1 - distinct / all) * repetition_max_penalty`` over the completion's n-grams.
+
+    Range: ``repetition_max_penalty``..0. A completion with fewer than n words scores 0.0. White
+    space separates words, and case does not count, as in open-r1. So "abcabc" is a single word. In
+    Chinese, Japanese, Thai, Lao, Burmese and Khmer, each character is a word. Source: "Demystifying
+    Long Chain-of-Thought Reasoning" (arXiv:2502.03373, appendix C.2), by way of open-r1. TRL's
+    ``get_repetition_penalty_reward`` counts n-grams of tokens; here the words are given to it.
+    """
+    from trl.rewards import get_repetition_penalty_reward
+
+    words = [_UNITS.findall(text.lower()) for text in completion_texts(completions)]
+    return get_repetition_penalty_reward(repetition_n_grams, repetition_max_penalty)(words)
+
+
+def shown_text(fmt: ResponseFormat, completion: str) -> str | None:
+    """Return the text after the reasoning, stripped and without answer tags.
+
+    Return ``None`` if the reasoning is not closed or nothing follows it.
+    """
+    body = fmt.full_text(completion)
+    if fmt.reasoning_tags:
+        opening, closing = fmt.reasoning_tags
+        before, closed, body = body.rpartition(closing)
+        if opening in body or (opening == closing and closed and opening not in before):
+            return None
+    for tag in fmt.answer_tags or ():
+        body = body.replace(tag, "")
+    return body.strip() or None
