@@ -247,7 +247,7 @@ def main() -> None:
     if options.bare:
         return bare(options.bare)
     if not options.model:
-        from r1_recipes.extras.demo.weights import smollm2_checkpoint
+        from r1_recipes.extras.demo import smollm2_checkpoint
 
         options.model = str(smollm2_checkpoint())
     runs: dict[str, list[dict[str, Any]]] = {"bare": [], "recipe": []}

@@ -11,7 +11,7 @@ import pytest
 from r1_recipes import __main__
 from tests.conftest import REPOSITORY
 
-# Pages whose examples need files of their own: tests/extras/init, tests/e2e/test_agents.py,
+# Pages whose examples need files of their own: tests/extras/test_init.py, tests/e2e/test_agents.py,
 # tests/core/rewards/test_elsewhere.py.
 OWN = ("your_data", "agents", "elsewhere")
 PAGES = [

@@ -13,7 +13,6 @@ from r1_recipes.common.console import reported_errors
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.models.tokenizer import load_tokenizer
 from r1_recipes.models.weights import model_path
-from r1_recipes.prompts.served import trained_system_prompt
 from r1_recipes.recipe.types import DistillRecipe
 from r1_recipes.training.rows import load_splits
 from r1_recipes.training.train import save, start, train, trainer_arguments
@@ -25,8 +24,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     run = start(argv, "distill")
     tokenizer, fmt = load_tokenizer(run.recipe)
     rows = load_splits(run.recipe, fmt, tokenizer)
-    run.system_prompt = trained_system_prompt(fmt, rows.train)
-    trainer = build_trainer(run.recipe, trainer_arguments(run, tokenizer, rows))
+    trainer = build_trainer(run.recipe, trainer_arguments(run, fmt, tokenizer, rows))
     train(trainer, run)
     save(trainer, run)
 

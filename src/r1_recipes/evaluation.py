@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.data.load import build_prompt, drop_overlap, load_dataset
 from r1_recipes.data.sources import split_fix
-from r1_recipes.generation import complete, get_generator, load_format, made_by
+from r1_recipes.generation import get_generator, load_format
 from r1_recipes.models.smoke import example_rows
 from r1_recipes.models.tokenizer import recipe_format
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe.types import Recipe, SamplingSettings
 from r1_recipes.rewards.call import score
 from r1_recipes.scoring import Scores, judges_of, reward_functions, score_table, summarize
+from r1_recipes.store import complete, made_by
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from r1_recipes.common import console
 from r1_recipes.data.load import load_dataset
 from r1_recipes.extras import selection
-from r1_recipes.generation import complete, get_generator, load_format, made_by
+from r1_recipes.generation import get_generator, load_format
 from r1_recipes.models.smoke import example_rows
 from r1_recipes.recipe.types import GenerateRecipe
 from r1_recipes.rewards import get_reward_funcs
+from r1_recipes.store import complete, made_by
 from r1_recipes.training import run_folder
 from r1_recipes.training.run_folder import Run
 from r1_recipes.training.train import start

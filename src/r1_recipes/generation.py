@@ -1,20 +1,17 @@
 """Complete prompts: with Transformers, with vLLM in this process, or on a server.
 
 A generator is called with rows, a temperature and a count, and returns so many completions of
-each row's ``prompt``. ``generate`` and ``evaluate`` call it through :func:`complete`, which keeps
-what is done in a file. For several GPUs, raise ``vllm_tensor_parallel_size``, or start ``vllm serve
---data-parallel-size N`` and use ``backend: openai``.
+each row's ``prompt``. ``store.complete`` calls it for ``generate`` and ``evaluate``. For several
+GPUs, raise ``vllm_tensor_parallel_size``, or start ``vllm serve --data-parallel-size N`` and use
+``backend: openai``.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import copy
 import importlib.util
-import json
 import logging
-import os
-import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -22,11 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common import gpu
 from r1_recipes.common.chat_client import ChatServer, Reply
-from r1_recipes.common.console import progress
 from r1_recipes.common.errors import RecipeError, install_hint
 from r1_recipes.models.tokenizer import from_pretrained, load_tokenizer, recipe_format
 from r1_recipes.prompts import ResponseFormat
-from r1_recipes.recipe.types import Recipe, namespace_value
+from r1_recipes.recipe.types import Recipe
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -34,20 +30,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Messages = list[dict[str, Any]]
-Plan = tuple[float, int]  # a temperature (0 is greedy), and the number of completions of each row
 # None instead of the defaults: Transformers warns about values that greedy decoding does not use.
 _GREEDY = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
-# Settings that a completion depends on, beside its prompt, its plan, the weights and the template.
-_SHAPING = (
-    "model_name_or_path model_revision dtype tools environment max_tool_calling_iterations seed "
-    "max_completion_length top_p top_k min_p repetition_penalty chat_template_kwargs prefill"
-)
 # Values that change nothing. vLLM and SGLang get them too, because they would take others from the
 # model's generation_config.json. Not every other server accepts these keys.
 _NEUTRAL = {"top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0}
-# An engine refills its batch by itself, and waits for the longest completion only at the end of a
-# part. So it gets this many batches at once.
-_BATCHES_OF_ENGINES = 8
 
 
 @dataclass(frozen=True)
@@ -91,15 +78,9 @@ def get_generator(
     backend: str,
     rows: Any,
 ) -> Generator:
-    """Load the recipe's model, or find its server.
-
-    Args:
-        recipe: The recipe.
-        tokenizer: From :func:`load_format`, like ``fmt``.
-        fmt: The response format.
-        backend: ``transformers``, ``vllm`` or ``openai``.
-        rows: All rows. vLLM has to hold the longest.
-    """
+    """Load the recipe's model, or find its server. vLLM has to hold the longest of all ``rows``."""
+    if backend == "vllm":
+        _check_vllm(recipe)
     if recipe.script.tools or recipe.script.environment:
         from r1_recipes.extras.agents.episodes import EpisodeGenerator
 
@@ -109,6 +90,19 @@ def get_generator(
     if backend == "vllm":
         return VLLMGenerator(recipe, tokenizer, rows["prompt"])
     return TransformersGenerator(recipe, tokenizer)
+
+
+def _check_vllm(recipe: Recipe) -> None:
+    where, name = f"{recipe.path}: backend: vllm:", str(recipe.model.model_name_or_path)
+    if importlib.util.find_spec("vllm") is None:
+        raise RecipeError(
+            f"{where} vLLM is not installed. Fix: {install_hint('vllm')}, or --backend transformers"
+        )
+    if Path(name, "adapter_config.json").is_file():
+        raise RecipeError(
+            f"{where} {name} contains only adapters. Fix: python -m r1_recipes.adapters "
+            f"{name}, then use {name}/merged"
+        )
 
 
 def load_model(recipe: Recipe) -> Any:
@@ -130,6 +124,7 @@ class TransformersGenerator:
         set_seed(self.settings.seed or 0)
         ends = self.model.generation_config.eos_token_id
         self.ends = {tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None}
+        self.read_prompts: tuple[Any, Any] = (None, None)  # ids of the latest batch, and its cache
 
     def __call__(self, rows: Any, temperature: float, count: int) -> list[list[Completion]]:
         prompts, size = rows["prompt"], max(1, self.settings.generation_batch_size // count)
@@ -154,19 +149,41 @@ class TransformersGenerator:
             return_dict=True,
             return_tensors="pt",
         ).to(self.model.device)
+        batch = {name: inputs[name] for name in ("input_ids", "attention_mask")}
         with torch.inference_mode():
             output = self.model.generate(
-                inputs["input_ids"],
-                attention_mask=inputs["attention_mask"],
-                num_return_sequences=count,
+                **{name: tensor.repeat_interleave(count, 0) for name, tensor in batch.items()},
+                past_key_values=self.shared_prompts(batch, count),
                 **(sampling if temperature else _GREEDY),
                 repetition_penalty=settings.repetition_penalty,
                 max_new_tokens=settings.max_completion_length,
                 pad_token_id=self.tokenizer.pad_token_id,
                 eos_token_id=sorted(self.ends),
             )
-        made = [self.read(ids) for ids in output[:, inputs["input_ids"].shape[1] :].tolist()]
+        made = [self.read(ids) for ids in output[:, batch["input_ids"].shape[1] :].tolist()]
         return [made[start : start + count] for start in range(0, len(made), count)]
+
+    def shared_prompts(self, batch: dict[str, Any], count: int) -> Any:
+        """Return the cache of prompts without their last token, read once for all completions.
+
+        On a CPU a token of a prompt costs as much as one of a completion. Return None for a model
+        whose states cannot be repeated (linear attention, recurrent layers).
+        """
+        from transformers.cache_utils import DynamicCache, DynamicLayer
+
+        ids = batch["input_ids"].tolist()
+        if self.read_prompts[0] != ids:
+            start = {name: tensor[:, :-1] for name, tensor in batch.items()}
+            ends = {"max_new_tokens": 1, "pad_token_id": self.tokenizer.pad_token_id}
+            made = self.model.generate(**start, **_GREEDY, **ends, return_dict_in_generate=True)
+            self.read_prompts = ids, made.past_key_values
+        cache = copy.deepcopy(self.read_prompts[1])
+        if type(cache) is not DynamicCache or not all(
+            isinstance(layer, DynamicLayer) for layer in cache.layers
+        ):
+            return None
+        cache.batch_repeat_interleave(count)
+        return cache
 
     def read(self, ids: list[int]) -> Completion:
         """Return the completion of generated ids, which may go on after its end."""
@@ -182,24 +199,13 @@ class VLLMGenerator:
         self, recipe: Recipe, tokenizer: PreTrainedTokenizerBase, prompts: Iterable[Messages]
     ) -> None:
         """Start the engine, which has to hold the longest prompt and its completion."""
-        where, name = f"{recipe.path}: backend: vllm:", str(recipe.model.model_name_or_path)
-        if importlib.util.find_spec("vllm") is None:
-            raise RecipeError(
-                f"{where} vLLM is not installed. Fix: {install_hint('vllm')}, or "
-                "--backend transformers"
-            )
-        if Path(name, "adapter_config.json").is_file():
-            raise RecipeError(
-                f"{where} {name} contains only adapters. Fix: python -m r1_recipes.adapters "
-                f"{name}, then use {name}/merged"
-            )
         gpu.quiet_vllm()
         from vllm import LLM
 
         settings, self.tokenizer = recipe.training, tokenizer
         self.settings = settings
         self.llm = LLM(
-            name,
+            str(recipe.model.model_name_or_path),
             revision=recipe.model.model_revision,
             dtype=recipe.model.dtype or "auto",
             seed=settings.seed,
@@ -306,105 +312,3 @@ class ServerGenerator:
             text = f"{opening}{reply.reasoning.strip()}{closing}{text.lstrip()}".strip()
         finished = not reply.error and reply.finish_reason != "length"
         return Completion(text, reply.tokens or 0, finished)
-
-
-def made_by(recipe: Recipe, tokenizer: Any, backend: str, plans: Sequence[Plan]) -> dict[str, Any]:
-    """Return everything beside the prompts that completions depend on."""
-    facts = {name: namespace_value(recipe, name) for name in _SHAPING.split()}
-    weights = Path(str(recipe.model.model_name_or_path)).glob("*.safetensors")
-    facts["weights"] = max((path.stat().st_mtime_ns for path in weights), default=None)
-    facts["chat_template"] = tokenizer and zlib.crc32(tokenizer.chat_template.encode())
-    facts |= {"backend": backend, "plans": plans}
-    return json.loads(json.dumps(facts, default=str))
-
-
-def complete(
-    make: Callable[[], Generator],
-    rows: Any,
-    plans: Sequence[Plan],
-    path: Path | None = None,
-    facts: dict[str, Any] | None = None,
-    at_once: int = 64,
-    label: str = "rows",
-) -> list[list[Completion]]:
-    """Complete every row by every plan, and keep the completions in a file.
-
-    The file is JSON lines: first the ``facts``, then a record per row. A run that was killed
-    resumes: it loses a part, and generates no other row again.
-
-    Args:
-        make: Returns the generator. It is not called if all rows are in the file.
-        rows: A dataset with a column ``prompt``.
-        plans: A temperature and a count each.
-        path: The file. ``None`` keeps nothing.
-        facts: From :func:`made_by`.
-        at_once: Completions of a batch, ``generation_batch_size``.
-        label: What the progress bar says.
-
-    Returns:
-        The completions of each row, in the order of the plans.
-
-    Raises:
-        RecipeError: The file holds completions of other rows or other facts.
-    """
-    prompts = rows["prompt"]
-    done = _stored(path, facts, prompts) if path else {}
-    # The longest first, so that a lack of memory shows at once. Similar lengths share a batch,
-    # because padding costs time.
-    pending = sorted(set(range(len(rows))) - done.keys(), key=lambda i: (-len(str(prompts[i])), i))
-    if pending and done:
-        logger.info("%s: %d of %d rows are already complete", label, len(done), len(rows))
-    generate: Any = make() if pending else None
-    size = max(1, at_once // max(count for _, count in plans))
-    if not isinstance(generate, TransformersGenerator):
-        size *= _BATCHES_OF_ENGINES
-    with progress(len(pending), label, size) as count:
-        for start in range(0, len(pending), size):
-            part = pending[start : start + size]
-            groups = [generate(rows.select(part), *plan) for plan in plans]
-            for index, *made in zip(part, *groups, strict=True):
-                done[index] = [*chain(*made)]
-            if path:
-                _append(
-                    path, [{"index": i, "prompt": prompts[i], "completions": done[i]} for i in part]
-                )
-            count(len(part))
-    if hasattr(generate, "close"):
-        generate.close()
-    return [done[index] for index in range(len(rows))]
-
-
-def _append(path: Path, records: Sequence[dict[str, Any]]) -> None:
-    # ASCII escapes can hold lone surrogates and control characters, which UTF-8 cannot.
-    lines = [json.dumps(record, default=_as_json) + "\n" for record in records]
-    with path.open("a", encoding="ascii") as file:
-        file.writelines(lines)
-
-
-def _as_json(value: Any) -> Any:
-    return dataclasses.asdict(value) if isinstance(value, Completion) else str(value)
-
-
-def _stored(path: Path, facts: Any, prompts: Sequence[Messages]) -> dict[int, list[Completion]]:
-    """Return the completions in a file by their row. Create the file if there is none."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-    if lines and not lines[-1].endswith(b"\n"):  # the process ended while it wrote this line
-        os.truncate(path, sum(map(len, lines[:-1])))
-        del lines[-1]
-    if not lines:
-        _append(path, [{"made_by": facts}])
-        return {}
-    head, *records = map(json.loads, lines)
-    then, fix = head["made_by"], "Fix: choose another output folder, or delete the file"
-    changed = [key for key in facts if then.get(key) != facts[key]]
-    if changed:
-        parts = ", ".join(f"{key}: {then.get(key)!r} then, {facts[key]!r} now" for key in changed)
-        raise RecipeError(f"{path}: holds completions of other settings or weights: {parts}. {fix}")
-    done = {}
-    for record in records:
-        index = record["index"]
-        if index < len(prompts) and record["prompt"] != prompts[index]:
-            raise RecipeError(f"{path}: holds completions of other rows (row {index}). {fix}")
-        done[index] = [Completion(**made) for made in record["completions"]]
-    return {index: made for index, made in done.items() if index < len(prompts)}

@@ -1,7 +1,4 @@
-"""Train with GRPO, one YAML per run.
-
-``accelerate launch -q -m r1_recipes.grpo recipes/NAME.yaml [--key value …]``
-"""
+"""Train with GRPO: accelerate launch -q -m r1_recipes.grpo recipes/NAME.yaml [--key value …]"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,11 +7,10 @@ from r1_recipes import verification
 from r1_recipes.common.console import reported_errors
 from r1_recipes.extras.agents.build import agent
 from r1_recipes.models.tokenizer import load_tokenizer
-from r1_recipes.prompts.served import trained_system_prompt
 from r1_recipes.recipe import Recipe
 from r1_recipes.rewards import get_reward_funcs
-from r1_recipes.rewards.tasks import route
 from r1_recipes.rewards.call import try_own_rewards
+from r1_recipes.rewards.tasks import route
 from r1_recipes.training.rows import load_splits
 from r1_recipes.training.train import save, start, train, trainer_arguments
 
@@ -28,7 +24,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     # Data: every row becomes a prompt in the recipe's format, with its reference answer.
     tokenizer, fmt = load_tokenizer(recipe)
     rows = load_splits(recipe, fmt, tokenizer)
-    run.system_prompt = trained_system_prompt(fmt, rows.train)
 
     # Rewards: by name, with the recipe's parameters. Two rows show a mistake in one of your own.
     rewards = get_reward_funcs(script.reward_funcs, fmt, **recipe.reward_params)
@@ -38,31 +33,25 @@ def main(argv: Sequence[str] | None = None) -> None:
     verification.start()  # its workers start while the model loads
 
     # Trainer: TRL's, with what recipes add.
-    arguments = trainer_arguments(run, tokenizer, rows) | agent_arguments(recipe, tokenizer)
+    tools, environments = agent(recipe, tokenizer)
+    factory = environments.get(None, environments) or None
+    arguments = trainer_arguments(run, fmt, tokenizer, rows)
+    arguments |= {"tools": tools or None, "environment_factory": factory}
     trainer = trainer_class(recipe)(rewards, trim_padding=script.trim_padding, **arguments)
 
     train(trainer, run)  # Ctrl-C saves a checkpoint; the same command resumes
     save(trainer, run)  # model, tokenizer, card; maybe a push
 
 
-def agent_arguments(recipe: Recipe, tokenizer: Any) -> dict[str, Any]:
-    """Return TRL's arguments for a recipe's tools and environments."""
-    tools, environments = agent(recipe, tokenizer)
-    if not tools and not environments:
-        return {}
-    factories = environments.get(None, environments) or None
-    return {"tools": tools, "environment_factory": factories}
-
-
 def trainer_class(recipe: Recipe) -> Any:
     """Return the trainer that the recipe's keys ask for."""
-    if not recipe.script.dynamic_sampling:
-        from r1_recipes.training.trainer import RecipeTrainer  # heavy
+    from r1_recipes.training.trainer import RecipeTrainer  # heavy
 
-        return RecipeTrainer
-    from r1_recipes.extras.dynamic_sampling import dynamic_sampling  # heavy
+    if recipe.script.dynamic_sampling:
+        from r1_recipes.extras.dynamic_sampling import dynamic_sampling
 
-    return dynamic_sampling(recipe.script)
+        return dynamic_sampling(recipe.script)
+    return RecipeTrainer
 
 
 if __name__ == "__main__":

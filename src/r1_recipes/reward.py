@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     from trl import RewardTrainer  # heavy
 
-    trainer = RewardTrainer(**trainer_arguments(run, tokenizer, rows))
+    trainer = RewardTrainer(**trainer_arguments(run, fmt, tokenizer, rows))
     dropped = len(rows.train) - len(trainer.train_dataset)
     if dropped:
         problem = f"max_length {limit} drops {dropped} of {len(rows.train)} pairs"

@@ -68,9 +68,9 @@ def judges_of(
     Return an empty dict if the environment decides.
     """
     if recipe.script.environment:
-        from r1_recipes.extras.agents.registry import all_score
+        from r1_recipes.extras.agents.build import who_scores
 
-        if all_score(recipe.script.environment):
+        if all(who_scores(recipe.script.environment)):
             return {}
     return {
         name: functions[name] if name in functions else get_reward_funcs([name], fmt)[0]

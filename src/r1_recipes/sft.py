@@ -15,7 +15,6 @@ from r1_recipes.models.tokenizer import (
     train_template,
     turn_end,
 )
-from r1_recipes.prompts.served import trained_system_prompt
 from r1_recipes.training.rows import load_splits
 from r1_recipes.training.train import save, start, train, trainer_arguments
 
@@ -36,7 +35,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     # Data: every row becomes a prompt and its worked answer in the recipe's format.
     tokenizer, fmt = load_tokenizer(recipe)
     rows = load_splits(recipe, fmt, tokenizer)
-    run.system_prompt = trained_system_prompt(fmt, rows.train)
     if training.assistant_only_loss:
         train_template(tokenizer)
     check_targets(recipe, tokenizer, rows.train)  # some templates cut the reasoning out
@@ -55,7 +53,18 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     from trl import SFTTrainer  # heavy
 
-    trainer = SFTTrainer(**trainer_arguments(run, tokenizer, rows))
+    trainer = SFTTrainer(**trainer_arguments(run, fmt, tokenizer, rows))
+    # TRL drops examples whose answer max_length cuts away whole (1.16: sft_trainer.py:1462).
+    kept, count = len(trainer.train_dataset), len(rows.train)
+    if kept < count and not training.packing:
+        logger.warning(
+            "%d of %d rows dropped: max_length cuts all of the answer", count - kept, count
+        )
+        if not kept:
+            raise RecipeError(
+                f"{recipe.path}: max_length: {training.max_length} tokens leave no answer in any "
+                f"of the {count} rows. Fix: raise it"
+            )
     warn_about_cuts(trainer)
     train(trainer, run)
     save(trainer, run)

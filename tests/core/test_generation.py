@@ -20,13 +20,13 @@ from r1_recipes.generation import (
     Completion,
     ServerGenerator,
     TransformersGenerator,
-    complete,
     get_generator,
     load_format,
 )
 from r1_recipes.prompts import FORMATS, get_response_format
 from r1_recipes.recipe import load_recipe
 from r1_recipes.recipe.types import SamplingSettings
+from r1_recipes.store import complete
 
 MADE = Completion("7", 1, True)
 

@@ -169,7 +169,7 @@ REFUSED = {
     "half.csv": ("question,b1,c1\n1,2,3\n", "Fix: --answer COLUMN"),
     "row.csv": ("question,answer\nhow?,3\n", "must have at least 2 rows"),
     "pairs.jsonl": (objects(prompt="@?", chosen="a", rejected="b"), "not pairs or pictures"),
-    "nowhere.csv": (None, "no such file or folder"),
+    "nowhere.csv": (None, "no such file"),
 }
 
 
@@ -193,7 +193,12 @@ def test_flags_decide_and_nothing_is_overwritten(
     said, recipe = found(capsys, *flags, "--model", "my/model")
     assert (recipe["prompt_column"], recipe["solution_column"]) == ("b1", "a1")
     assert recipe["model_name_or_path"] == "my/model" and "left out: 'c1'" in said
-    for argv, reason in ((flags, "x.yaml: already exists"), (["x.csv", "--answer", "A1"], "'A1'")):
+    Path("chat.jsonl").write_text(FILES["chat.jsonl"][0], encoding="utf-8")
+    for argv, reason in (
+        (flags, "x.yaml: already exists"),
+        (["x.csv", "--answer", "A1"], "'A1'"),
+        (["chat.jsonl", "--method", "grpo"], "grpo needs reference answers"),
+    ):
         with pytest.raises(SystemExit):
             init.main(argv)
         assert reason in capsys.readouterr().err

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import math
 import pickle
 import shutil
 
@@ -255,14 +254,3 @@ def test_a_wrong_entry_is_named(entry, message):
 def test_an_entry_needs_a_name_of_its_own():
     with pytest.raises(RecipeError, match="reward_models: 'format': must be letters"):
         get_reward_funcs(["format"], THINK, {"format": {"model": "x"}})
-
-
-def test_answer_match_asks_a_judge_what_the_rules_do_not_accept(serve, monkeypatch):
-    params = {"match_judge": "openai:rater", "match_judge_prompt": "{question} {solution} {answer}"}
-    (reward,) = get_reward_funcs(["answer_match"], THINK, **params)
-    with serve("Score: 0.5") as (url, seen):
-        monkeypatch.setenv("OPENAI_BASE_URL", url)
-        texts = [think("Paris"), think("the capital of France")]
-        scores = reward(completions=texts, solution=["Paris"] * 2, prompts=[[QUESTION]] * 2)
-    assert scores == [1.0, 0.5] and math.isfinite(scores[1])
-    assert seen[0]["messages"][0]["content"] == "What is rain? Paris the capital of France"

@@ -21,7 +21,7 @@ from trl.generation import vllm_generation
 
 from r1_recipes import grpo
 from r1_recipes.recipe import load
-from r1_recipes.training import start
+from r1_recipes.training import vllm_lora  # noqa: F401  the repaired engine, before it is changed
 
 
 def _reload(self: Any) -> None:
@@ -47,7 +47,6 @@ def main() -> None:
     ]
     # A run without a GPU goes without vLLM, or is refused, since TRL's way fails there.
     load._follow_machine = lambda *arguments: {}
-    start.check_generation_backend = lambda recipe: None
     engine = vllm_generation.LLM
     # In the trainer's precision, so that both compute the same; and compiling the model would take
     # most of the test.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError, first_line, install_hint
-from r1_recipes.common.masking import masked_text
+from r1_recipes.common.masking import HIDDEN, masked_text
 
 # Finish reasons of a reply that is not what the model would have said: vLLM's end, and filters.
 _BROKEN_OFF = ("abort", "error", "content_filter")
@@ -182,5 +182,6 @@ def _error_text(error: Exception) -> str:
     """Return an error as one line without the key, which some servers quote."""
     # "Connection error." says little. Its cause names the reason.
     cause = error.__cause__ if str(error) == "Connection error." else None
-    text = masked_text(first_line(cause or error))
+    text, key = masked_text(first_line(cause or error)), _key()
+    text = text if key == "none" else text.replace(key, HIDDEN)
     return text if len(text) <= 400 else f"{text[:399]}…"

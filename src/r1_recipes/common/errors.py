@@ -82,8 +82,9 @@ def defined_at(function: Callable) -> str:
     """Return `` (FILE:LINE)`` of a user's function or of a class's ``__init__``."""
     begins = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
     code = getattr(inspect.unwrap(begins), "__code__", None)
-    own = code is not None and not is_foreign(code.co_filename)
-    return f" ({code.co_filename}:{code.co_firstlineno})" if own else ""
+    if code is None or is_foreign(code.co_filename):
+        return ""
+    return f" ({code.co_filename}:{code.co_firstlineno})"
 
 
 @contextlib.contextmanager

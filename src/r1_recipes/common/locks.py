@@ -4,6 +4,7 @@ The lock ends with its process, however the process ends. The lock file names th
 """
 
 import fcntl
+import logging
 import os
 import socket
 import time
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import IO
 
 from r1_recipes.common.errors import RecipeError
+
+logger = logging.getLogger(__name__)
 
 LOCK_FILE = "_lock"  # the underscore keeps it out of what Transformers uploads
 _held: dict[Path, IO[str]] = {}
@@ -21,16 +24,19 @@ def hold(folder: Path) -> None:
 
     Raise RecipeError with the holder's name if another process has locked it.
     """
+    release(folder)  # an earlier run of this process: closing its file later would drop this lock
     folder.mkdir(parents=True, exist_ok=True)
     file = (folder / LOCK_FILE).open("a+", buffering=1)
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a forked child does not inherit it
-    except OSError as error:
+    except (BlockingIOError, PermissionError):  # EAGAIN or EACCES, depending on the system
         file.seek(0)
         raise RecipeError(
-            f"{folder}: another process is writing into this folder: {file.read().strip()} "
-            f"({error.strerror}). Fix: wait for it, end it, or choose another --output_dir"
+            f"{folder}: another process is writing into this folder ({file.read().strip()}). Fix: "
+            "wait for it, end it, or choose another folder (--output_dir …)"
         ) from None
+    except OSError as error:
+        logger.warning("%s: this disk has no file locks (%s)", folder, error.strerror)
     file.truncate(0)
     file.write(f"process {os.getpid()} on {socket.gethostname()}, since {time.ctime()}\n")
     _held[folder.resolve()] = file

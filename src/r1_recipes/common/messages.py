@@ -18,14 +18,15 @@ def completion_texts(completions: Sequence[Any]) -> list[str]:
 
     Of messages, only a last message of the assistant counts.
     """
-    texts = []
-    for completion in completions:
-        if isinstance(completion, str):
-            texts.append(completion)
-        else:
-            answered = completion and completion[-1]["role"] == "assistant"
-            texts.append(message_text(completion[-1]) if answered else "")
-    return texts
+    return [
+        completion if isinstance(completion, str) else _last_answer(completion)
+        for completion in completions
+    ]
+
+
+def _last_answer(messages: Sequence[dict[str, Any]]) -> str:
+    answered = messages and messages[-1]["role"] == "assistant"
+    return message_text(messages[-1]) if answered else ""
 
 
 def message_text(message: dict[str, Any]) -> str:

@@ -10,10 +10,7 @@ import contextvars
 import os
 import signal
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from typing import Any
-
-from r1_recipes.common.errors import RecipeError
 
 
 def rank() -> int:
@@ -33,17 +30,6 @@ def cores_per_rank() -> int:
 
 def is_main_process() -> bool:
     return rank() == 0
-
-
-def connect(*, use_cpu: bool) -> None:
-    """Connect this process to the others, for a command that builds no trainer.
-
-    The first process waits for the slowest without a time limit.
-    """
-    if world_size() > 1:
-        from accelerate import PartialState
-
-        PartialState(cpu=use_cpu, timeout=timedelta(days=30))
 
 
 def destroy_process_group_at_exit() -> None:
@@ -91,22 +77,6 @@ def gather(items: list[Any]) -> list[Any]:
     return gather_object(items) if torch.distributed.is_initialized() else items
 
 
-def first(call: Callable[[], Any]) -> Any:
-    """Call a function on rank 0, and return its result or raise its RecipeError on every process.
-
-    Before the processes are connected, only rank 0 gets the result.
-    """
-    result = None
-    try:
-        result = call() if is_main_process() else None
-    except RecipeError as error:
-        result = error
-    result = gather([result])[0]
-    if isinstance(result, RecipeError):
-        raise result
-    return result
-
-
 @contextlib.contextmanager
 def handled_by(handler: Callable[[int, Any], None]) -> Iterator[None]:
     """Handle SIGINT, SIGTERM and SIGHUP with ``handler`` in this block.
@@ -121,5 +91,5 @@ def handled_by(handler: Callable[[int, Any], None]) -> Iterator[None]:
     try:
         yield
     finally:
-        for number, earlier in before.items():
-            signal.signal(number, earlier)
+        for stopped, earlier in before.items():
+            signal.signal(stopped, earlier)

@@ -64,7 +64,10 @@ def _read(f: Field, hint: Any, value: Any, where: str) -> Any:
         names = ", ".join(part.name for part in fields(entry))
         require(isinstance(value, list) and value, where, f"a list of mappings of {names}", value)
         item = where.removesuffix("s")
-        return tuple(from_mapping(entry, each, f"{item} {n}") for n, each in enumerate(value, 1))
+        return tuple(
+            from_mapping(entry, each, f"{item} {n}")  # type: ignore[arg-type]
+            for n, each in enumerate(value, 1)
+        )
     allowed, fits = _TYPES[origin]
     holds = fits(value) and f.metadata.get("condition", fits)(value)
     require(holds, where, f.metadata.get("allowed", allowed), value)

@@ -143,12 +143,12 @@ def load_dataset(
     say_once.cache_clear()
     if args.prompt_template is not None and "{question}" not in args.prompt_template:
         raise RecipeError(
-            f"prompt_template: must contain {{question}}, which the question replaces, "
-            f"got {args.prompt_template!r}"
+            f"prompt_template: must contain {{question}}, which the question replaces, got "
+            f"{args.prompt_template!r}"
         )
     tools = None
     if args.tools or args.environment:
-        from r1_recipes.extras.agents.registry import schemas
+        from r1_recipes.extras.agents.build import schemas
 
         tools = schemas(args.tools or (), args.environment)
     tokens = turn_tokens(tokenizer) if tokenizer is not None else ()
@@ -258,6 +258,8 @@ def _mapper(how: Rendering, part: Part, columns: list[str]) -> Any:
     """Return the mapper of a dataset. SFT's ``auto`` takes whole conversations as they are."""
     args, found = how.args, {*columns}
     name, config = part.mapper or args.mapper, part.mapper_config or args.mapper_config or {}
+    if name == "auto" and args.environment:
+        name = "environment"  # its rows may have the columns of another mapper, too
     if name in COLUMNS_BY_KEYS:
         config = {key: getattr(args, key) for key in COLUMN_KEYS} | config
     if name == "auto" and how.method == "sft" and not any(map(config.get, COLUMN_KEYS)):

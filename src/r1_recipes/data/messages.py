@@ -95,10 +95,10 @@ def _read_message(message: dict[str, Any]) -> Message:
     calls = message.get("tool_calls") or message.get("function_call")
     if name in ("function_call", "tool_call"):
         text, calls = "", text
-    thoughts += [str(message[key]) for key in _REASONING if message.get(key)]
+    thoughts += [str(message[key]) for key in _REASONING if str(message.get(key) or "").strip()]
     if thoughts and thoughts[0].strip() and "</think>" not in text:  # as models write it
         text = f"<think>\n{thoughts[0].strip()}\n</think>\n\n{text}".strip()
-    read = {"role": _ROLES[name], "content": text}
+    read: Message = {"role": _ROLES[name], "content": text}
     if calls:
         read["tool_calls"] = _read_calls(calls)
     if read["role"] == "tool":

@@ -51,14 +51,16 @@ def load_rows(
     if prefix in NAMES["dataset"] and not path.exists():
         generated: Dataset = load("dataset", prefix)(rest, split, task_config or {})
         return generated
-    from datasets import Features, Json, load_dataset  # heavy
+    from datasets import Features, Json, load_dataset, load_from_disk  # heavy
 
     try:
         place = _place(path, name, split, config, revision, hub)
         if place["path"] == "csv":
             rows = _part(_read_csv(path), split)
         elif (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
-            rows = _part(_saved(path, split), split)
+            saved = load_from_disk(str(path))
+            whole = split.partition("[")[0]
+            rows = _part(saved[whole] if isinstance(saved, dict) else saved, split)
         else:
             rows = load_dataset(**place, split=split)
             # pyarrow takes a text such as 2024-01-01T10:00:00 in JSON for a time, which prints in
@@ -102,14 +104,6 @@ def _place(
     if config and (config.endswith("/") or (path / config).is_dir()):
         return {**place, "data_dir": config.rstrip("/")}
     return {**place, "name": config}
-
-
-def _saved(path: Path, split: str) -> Dataset:
-    """Return a split of a ``save_to_disk`` folder."""
-    from datasets import DatasetDict, load_from_disk  # heavy
-
-    saved = load_from_disk(str(path))
-    return saved[split.partition("[")[0]] if isinstance(saved, DatasetDict) else saved
 
 
 def _part(rows: Dataset, split: str) -> Dataset:

@@ -15,6 +15,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+from r1_recipes.common import console
 from r1_recipes.common.errors import RecipeError, install_hint
 from r1_recipes.common.files import SHIPPED
 
@@ -26,13 +27,21 @@ SHA_256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 
 
 def main() -> None:
-    """Replace this process by the script of `make demo`, with the words of the command line."""
-    script = str(SHIPPED / "recipes" / "pipelines" / "demo.sh")
+    """Replace this process by the script of `make demo`, with the words of the command line.
+
+    ``--help`` prints the script.
+    """
+    script = SHIPPED / "recipes" / "pipelines" / "demo.sh"
+    if {"-h", "--help"} & {*sys.argv}:
+        console.say(script.read_text(encoding="utf-8"))
+        return
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     # glibc returns large blocks to the kernel at every free, and faults them in again. On CPUs that
     # doubles the time of a step. A process reads these variables as it starts.
     allocator = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "17179869184"}
-    os.execvpe("bash", ["bash", script, *sys.argv[1:]], {**os.environ, "PATH": path, **allocator})
+    os.execvpe(
+        "bash", ["bash", str(script), *sys.argv[1:]], os.environ | {"PATH": path} | allocator
+    )
 
 
 def smollm2_checkpoint() -> Path:

@@ -114,9 +114,7 @@ class DynamicSamplingTrainer(RecipeTrainer):
         reward_sums = [self._weighted(rewards)]  # of each round
         while not has_spread.all() and len(reward_sums) < self._max_rounds:
             flat = (~has_spread).nonzero().flatten().tolist()
-            more, more_rewards = self._sample_round(
-                self._further_rows(len(flat), len(reward_sums))
-            )
+            more, more_rewards = self._sample_round(self._further_rows(len(flat), len(reward_sums)))
             spread = self._groups_with_spread(more_rewards)
             without += int((~spread).sum())
             reward_sums.append(self._weighted(more_rewards))

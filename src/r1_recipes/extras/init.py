@@ -15,7 +15,7 @@ import yaml
 from r1_recipes.common import console
 from r1_recipes.common.errors import RecipeError, located, unknown_name
 from r1_recipes.common.files import SHIPPED
-from r1_recipes.data.load import load_dataset
+from r1_recipes.data.load import LoadReport, drop_unanswered, load_dataset
 from r1_recipes.data.sources import load_rows
 from r1_recipes.prompts import get_response_format
 from r1_recipes.recipe.types import RecipeArguments
@@ -40,20 +40,17 @@ _CPU_MODEL = "embedded:SmolLM2-135M-Instruct"
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command. Exit with 2 if the rows cannot be read or the answer column is unclear."""
-    description = __doc__.partition(": ")[2]
-    parser = argparse.ArgumentParser("r1-recipes init", description=description, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        "r1-recipes init", description=__doc__.partition(": ")[2], allow_abbrev=False
+    )
     add = parser.add_argument
     add("data", help="a CSV, TSV, JSON Lines, JSON or Parquet file, or a folder")
     for role in ("question", "answer", "reasoning"):
-        meaning = f"the column of the {role}, if init does not find it by its name"
-        add(f"--{role}", metavar="COLUMN", help=meaning)
-    methods = "default: grpo if a rule can score the answers, else sft"
-    add("--method", choices=("grpo", "sft"), help=methods)
-    cpu = "for two CPU cores instead of a GPU: a small model and short answers"
-    add("--cpu", action="store_true", help=cpu)
+        add(f"--{role}", metavar="COLUMN", help=f"its column, if init does not find the {role}")
+    add("--method", choices=("grpo", "sft"), help="default: grpo if a rule can score the answers")
+    add("--cpu", action="store_true", help="for two CPU cores: a small model and short answers")
     add("--model", help=f"id or folder; default: {_GPU_MODEL}, --cpu: {_CPU_MODEL}")
-    where = "folder for the files; default: the working directory"
-    add("--output", type=Path, default=Path(), help=where)
+    add("--output", type=Path, default=Path(), help="folder for the files; default: this one")
     with console.reported_errors():
         words = argv or sys.argv[1:]
         options = parser.parse_args(words, argparse.Namespace(words=words))
@@ -67,29 +64,24 @@ def write(options: argparse.Namespace) -> str:
     columns, why = choose_columns(source.column_names, options)
     if len(source) < 2:
         raise ValueError("must have at least 2 rows, because init holds out a row, got 1")
-    chats = columns["mapper"] != "prompt_solution"
-    # Read the rows as a run reads them. What it drops and leaves out is reported.
-    rows, report = load_dataset(
-        RecipeArguments(dataset_name=options.data, **columns),
-        get_response_format("think_answer"),
-        "sft" if chats else "grpo",
-        rows=source,
-    )
-    solutions = [] if chats else [text for text in map(right_answer, rows["solution"]) if text]
+    solutions, report = read_answers(options, columns, source)
     reward, answers = choose_reward(solutions)
-    worked = "reasoning_column" in columns and any(source[columns["reasoning_column"]])
-    if not worked:  # a column that is empty
-        columns.pop("reasoning_column", None)
+    worked = columns["mapper"] != "prompt_solution"  # whose target is the assistant's answer
+    if name := columns.get("reasoning_column"):
+        worked = any(source[name])
+        if not worked:  # a column that is empty
+            del columns["reasoning_column"]
     if "prompt_template" in columns and reward.get("reward_funcs") != ["choice_match"]:
-        problem = f"answers must be the letters of the options, got {solutions[0]!r:.60}"
-        fix = "write the letters; if the columns A, B, … are not options, rename them"
-        raise ValueError(f"{problem}. Fix: {fix}")
+        raise ValueError(
+            f"answers must be the letters of the options, got {solutions[0]!r:.60}. Fix: write the "
+            "letters; if the columns A, B, … are not options, rename them"
+        )
     if options.method == "sft" or not (options.method or reward):
         method = "sft"
-        settings, reason = sft_settings(options, columns, reward, worked=worked or chats)
+        settings, reason = sft_settings(options, columns, reward, worked=worked)
     else:
         method = "grpo"
-        settings, reason = grpo_settings(options, reward, worked=worked or chats)
+        settings, reason = grpo_settings(options, reward, worked=worked)
     splits, count, held_out = choose_splits(options.data, len(source))
     if options.cpu and reward:  # On a CPU, each token takes long.
         settings = {"system_prompt": "Use <think> then <answer>."} | settings
@@ -118,6 +110,24 @@ def write(options: argparse.Namespace) -> str:
     )
 
 
+def read_answers(
+    options: argparse.Namespace, columns: Settings, source: Any
+) -> tuple[list[str], LoadReport]:
+    """Return the reference answers, and what a run drops and leaves out of these rows."""
+    chats = columns["mapper"] == "auto"
+    if chats and options.method == "grpo":
+        raise ValueError("grpo needs reference answers, got conversations. Fix: --method sft")
+    args = RecipeArguments(dataset_name=options.data, **columns)
+    fmt = get_response_format("think_answer")
+    rows, report = load_dataset(args, fmt, "sft" if chats else "grpo", rows=source)
+    if chats:
+        return [], report
+    rows = drop_unanswered(rows, report)
+    if not len(rows):
+        raise ValueError(f"all rows would be dropped: {report}")
+    return [*filter(None, map(right_answer, rows["solution"]))], report
+
+
 def save(
     options: argparse.Namespace, name: str, method: str, settings: Settings, count: int
 ) -> list[str]:
@@ -138,8 +148,7 @@ def save(
         files[options.output / f"test_{name}.py"] = test
     for file in files:
         if file.exists():
-            fix = "remove the file, or write to another folder with --output FOLDER"
-            raise RecipeError(f"{file}: already exists. Fix: {fix}")
+            raise RecipeError(f"{file}: already exists. Fix: remove it, or --output FOLDER")
     options.output.mkdir(parents=True, exist_ok=True)
     for file, text in files.items():
         file.write_text(text, encoding="utf-8")
@@ -175,23 +184,29 @@ def choose_columns(names: list[str], options: argparse.Namespace) -> Reasoned:
     """Return the settings that name the columns, and the reason for them."""
     check_columns(names, options)
     flagged = options.question or options.answer
-    question = options.question or named_column("question", names)
+    chats = [name for name in ("messages", "conversations") if name in names]
+    question = options.question or named_column("question", names) or next(iter(chats), None)
     others = [name for name in names if name != question]
     answer = options.answer or named_column("answer", others)
     if not flagged and {"instruction", "query"} & {*names} and {"output", "response"} & {*names}:
         return {"mapper": "alpaca", "keep_columns": []}, "Alpaca's, or the same by other names"
-    if not (flagged or (question and answer)) and {"messages", "conversations"} & {*names}:
-        return {"mapper": "auto"}, "conversations"
+    if chats and not flagged and not (answer and question in chats):
+        return {"mapper": "auto"}, f"conversations in {chats[0]!r}"
     flags = {"--question COLUMN": question, "--answer COLUMN": answer}
     if missing := " ".join(flag for flag, column in flags.items() if not column):
         raise ValueError(
             "columns: the names do not show the question and the answer, got "
-            f"{', '.join(map(repr, names))}. Fix: {missing}; a CSV needs a line of names"
+            f"{', '.join(map(repr, names))}. Fix: {missing}; for prompts without answers: a "
+            "recipe with a reward of your own"
         )
-    columns: Settings = {"mapper": "prompt_solution", "prompt_column": question}
-    columns |= {"solution_column": answer, "keep_columns": []}
+    columns: Settings = {
+        "mapper": "prompt_solution",
+        "prompt_column": question,
+        "solution_column": answer,
+        "keep_columns": [],
+    }
     letters = {folded(name): name for name in sorted(names) if re.fullmatch("[a-j]", folded(name))}
-    if len(letters) > 1 and not flagged:
+    if len(letters) > 1:
         shown = [f"{letter.upper()}) {{{letters[letter]}}}" for letter in sorted(letters)]
         columns["prompt_template"] = "\n".join(["{question}", *shown])
     worked = options.reasoning or named_column("reasoning", [n for n in others if n != answer])
@@ -225,7 +240,7 @@ def named_column(role: str, columns: list[str]) -> str | None:
 def choose_reward(solutions: list[str]) -> Reasoned:
     """Return the settings of a reward that can score the answers (or none), and the reason."""
     if not solutions:
-        return {}, "messages of conversations, without a reference answer"
+        return {}, "in conversations, without a reference answer"
     solutions = solutions[:: len(solutions) // 1000 + 1]
     commas = sum(bool(_DECIMAL_COMMA.fullmatch(text)) for text in solutions)
     points = sum(bool(_DECIMAL_POINT.fullmatch(text)) for text in solutions)

@@ -13,6 +13,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -311,28 +312,25 @@ def write(
     The folder gets ``train.jsonl``, ``README.md`` and ``yield.json``. ``verdicts.jsonl`` beside it
     has a line for each completion, also if none is kept, which is an error.
     """
-    completions, prompts = Counter[str](), Counter[str]()
-    folder.mkdir(parents=True, exist_ok=True)
-    new = folder / "train.jsonl.new"
-    with (
-        open(folder.parent / "verdicts.jsonl", "w", encoding="utf-8") as verdicts,
-        open(new, "w", encoding="utf-8") as train,
-    ):
-        for index, (row, group) in enumerate(groups):
-            reasons = Counter(one.reason or "kept" for one in group)
-            reasons["generated"] = len(group)
-            completions.update(reasons)
-            prompts.update(reasons.keys())
-            for sample, one in enumerate(group):
-                verdict = {"index": index, "sample": sample, "reason": one.reason}
-                verdicts.write(_line(verdict | {"scores": one.scores}))
-            train.writelines(map(_line, _rows(row, group, fmt, output)))
+    groups = list(groups)
+    every = [one for _, group in groups for one in group]
+    completions = Counter(one.reason or "kept" for one in every)
+    prompts = Counter(chain(*({one.reason or "kept" for one in group} for _, group in groups)))
+    completions["generated"], prompts["generated"] = len(every), len(groups)
     table = _table(completions, prompts)
+    verdicts = [
+        {"index": index, "sample": sample, "reason": one.reason, "scores": one.scores}
+        for index, (_, group) in enumerate(groups)
+        for sample, one in enumerate(group)
+    ]
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_lines(folder.parent / "verdicts.jsonl", verdicts)
     if not completions["kept"]:
         raise RecipeError(
             f"keep: all {completions['generated']} completions were dropped:\n{table}"
         )
-    new.replace(folder / "train.jsonl")
+    rows = chain(*(_rows(row, group, fmt, output) for row, group in groups))
+    _write_lines(folder / "train.jsonl", rows)
     counts = {"completions": completions, "prompts": prompts}
     (folder / "yield.json").write_text(json.dumps(counts, indent=2) + "\n", encoding="utf-8")
     recipe = yaml.safe_dump(json.loads(json.dumps(dict(settings), default=str)), sort_keys=False)
@@ -384,5 +382,6 @@ def _table(completions: Counter[str], prompts: Counter[str]) -> str:
     return "\n".join(lines)
 
 
-def _line(value: Any) -> str:
-    return without_surrogates(json.dumps(value, ensure_ascii=False, default=str)) + "\n"
+def _write_lines(path: Path, rows: Iterable[Any]) -> None:
+    lines = (json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
+    path.write_text("".join(map(without_surrogates, lines)), encoding="utf-8")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError, located, unknown_name
+from r1_recipes.common.settings import from_mapping
 from r1_recipes.common.yaml_text import read_yaml
 from r1_recipes.prompts.formats import ParsedResponse, ResponseFormat
 
@@ -17,25 +18,17 @@ CHATML = (
     "message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
-_KEYS = [field.name for field in fields(ResponseFormat)]
 _SAMPLES = (("2 + 2 = 4", "4"), ("First.\n\nSecond.", "1,080"))
 
 
-def read_format(name: str, keys: Any, where: object) -> ResponseFormat:
+def read_format(name: str, keys: Any, where: str) -> ResponseFormat:
     """Return the format of these keys, after a check that it reads what it writes.
 
     Raise RecipeError, which starts with ``where``.
     """
+    keys = {"name": name, **keys} if isinstance(keys, Mapping) else keys
+    fmt = from_mapping(ResponseFormat, keys, where)
     with located(where):
-        if not isinstance(keys, Mapping):
-            raise ValueError(f"must be a mapping of {', '.join(_KEYS)}, got {keys!r}")
-        for key in keys:
-            if key not in _KEYS:
-                raise ValueError(unknown_name("key of a response format", key, _KEYS))
-        if not {"system_prompt", "layout"} <= keys.keys():
-            raise ValueError("system_prompt and layout must be there")
-        pairs = {key: tuple(value) for key, value in keys.items() if isinstance(value, list)}
-        fmt = ResponseFormat(**{"name": name, **keys, **pairs})
         for reasoning, answer in _SAMPLES:
             read = fmt.parse(fmt.render_completion(reasoning, answer))
             if read != ParsedResponse(reasoning, answer, True):
@@ -97,5 +90,9 @@ def written_out(value: Any, folder: Path) -> str | dict[str, Any]:
     fmt = get_response_format(value, folder=folder)
     if isinstance(value, str) and value in FORMATS:
         return value
-    pairs = [(field, getattr(fmt, field.name)) for field in fields(fmt)]
-    return {field.name: item for field, item in pairs if item != field.default}
+    items = ((field, getattr(fmt, field.name)) for field in fields(fmt))
+    return {
+        field.name: [*item] if isinstance(item, tuple) else item
+        for field, item in items
+        if item != field.default
+    }

@@ -36,7 +36,7 @@ REWARDED = ("grpo", "generate", "evaluate")  # methods whose recipes have reward
 _TEXT_OR_BOOL = ("scale_rewards", "fsdp", "resume_from_checkpoint")
 _PLACES = ("dataset_name", "chat_template", "id")  # in the working directory or beside the recipe
 # Texts in which ${x} may be mathematics.
-_TEXTS = ("system_prompt", "prompt_template", "prefill", "few_shot", "chat_template")
+_TEXTS = ("system_prompt", "prompt_template", "prefill", "few_shot", "chat_template", "prompt")
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
@@ -81,8 +81,7 @@ def load_recipe(
         words = [word for key, value in given.items() for word in words_of(parser, key, value)]
         parts = parse(parser, words, given, world_size)
         recipe: Recipe = Recipe(path, method, *parts[:3])
-        recipe.warnings = warnings
-        recipe.typed, recipe.adapted = frozenset(typed), before
+        recipe.warnings, recipe.typed, recipe.adapted = warnings, frozenset(typed), before
         for place, names in owners.items():
             values = {name: getattr(parts[3], name, None) for name in names}
             getattr(recipe, place).update({k: v for k, v in values.items() if v is not None})
@@ -111,8 +110,8 @@ def split_command_line(argv: Sequence[str], method: str) -> tuple[Path, Settings
             key, equals, value = word[2:].partition("=")
             words = typed[key.replace("-", "_")] = [value] if equals else []
             values = typed["config"] if equals else words
-        # After a bare switch, a file's name is the recipe: `--smoke recipes/x.yaml`.
-        elif not values and word.endswith((".yaml", ".yml")):
+        # The recipe may follow a bare switch: `--smoke recipes/x.yaml`.
+        elif not values and not typed["config"] and word.endswith((".yaml", ".yml")):
             typed["config"].append(word)
         else:
             values.append(word)
@@ -141,7 +140,8 @@ def _typed_value(words: list[str]) -> Any:
 def _complete(key: str, value: Any, folder: Path) -> Any:
     """Return a value with its ``${NAME}`` from the environment, and with its local files found."""
     if isinstance(value, dict):
-        return {name: _complete(str(name), part, folder) for name, part in value.items()}
+        inside = {name: key if key in _TEXTS else str(name) for name in value}
+        return {name: _complete(inside[name], part, folder) for name, part in value.items()}
     if isinstance(value, list):
         return [_complete(key, part, folder) for part in value]
     if not isinstance(value, str):
@@ -155,21 +155,17 @@ def _complete(key: str, value: Any, folder: Path) -> Any:
 
 
 def own_parameters(method: str, given: Settings) -> tuple[type, dict[str, list[str]]]:
-    """Return a dataclass of the parameters that a recipe's rewards and environment take.
+    """Return a dataclass of the parameters that a recipe's rewards take.
 
     The names come apart too, by the field of :class:`Recipe` that gets them.
     """
-    names, environment = given.get("reward_funcs") or [], given.get("environment")
+    names = given.get("reward_funcs") or []
     names = names if isinstance(names, list) else [names]
     models, owners = given.get("reward_models") or {}, {}
     if method in REWARDED:
         with located("reward_funcs"):
             rewards = (str(name).strip() for name in names if str(name) not in models)
             owners["reward_params"] = reward_parameters(rewards)
-        if environment:
-            from r1_recipes.extras.agents.registry import environment_parameters
-
-            owners["environment_params"] = environment_parameters(environment)
     options = [
         (name, getattr(option, "annotation", None) or option.type, dataclasses.field(default=None))
         for options in owners.values()

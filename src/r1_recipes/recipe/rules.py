@@ -5,7 +5,7 @@ from typing import Any
 from r1_recipes.common.errors import RecipeError, require, unknown_name
 from r1_recipes.prompts import get_response_format
 from r1_recipes.recipe.types import Recipe, namespace_value
-from r1_recipes.rewards import REWARDS, get_reward_funcs
+from r1_recipes.rewards import REWARDS
 from r1_recipes.rewards.tasks import check_task_rewards
 
 # TRL checks these keys only after it has sampled the first completions, or loaded the model.
@@ -74,9 +74,9 @@ def _check_grpo(recipe: Recipe) -> None:
 
 
 def _scores_nothing(environment: Any) -> bool:
-    from r1_recipes.extras.agents.registry import without_reward
+    from r1_recipes.extras.agents.build import who_scores
 
-    return bool(without_reward(environment))
+    return not any(who_scores(environment))
 
 
 def _check_rewards(recipe: Recipe) -> None:

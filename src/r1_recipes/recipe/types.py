@@ -181,7 +181,6 @@ class GenerateRecipeArguments(RecipeArguments):
     keep: dict | None = _key(
         "Which completions become the dataset: see docs/keys.md. Default: all."
     )
-    retry_failed: bool = _key("Try rows again that failed in an earlier run.", False)
 
 
 @dataclass
@@ -303,7 +302,6 @@ class Recipe(Generic[Arguments, Config]):
         training: TRL's config of the method, or the settings of generation and evaluation.
         model: TRL's ``ModelConfig``.
         reward_params: The parameters of rewards that the recipe sets.
-        environment_params: The parameters of environments that the recipe sets.
         settings: What the file and the command line set. A run's copy of the recipe holds the same.
         warnings: One sentence for each key that was translated or ignored.
         typed: The keys of the command line.
@@ -316,7 +314,6 @@ class Recipe(Generic[Arguments, Config]):
     training: Config
     model: "trl.ModelConfig"
     reward_params: Settings = field(default_factory=dict)
-    environment_params: Settings = field(default_factory=dict)
     settings: Settings = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     typed: frozenset[str] = frozenset()
@@ -349,4 +346,4 @@ def namespace_value(recipe: Recipe, key: str) -> Any:
     for part in (recipe.script, recipe.training, recipe.model):
         if hasattr(part, key):
             return getattr(part, key)
-    return (recipe.reward_params | recipe.environment_params).get(key)
+    return recipe.reward_params.get(key)

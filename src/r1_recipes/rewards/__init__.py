@@ -113,13 +113,11 @@ class Parameter(NamedTuple):
 
 def reward_parameters(names: Iterable[str]) -> dict[str, Parameter]:
     """Return the parameters of rewards by name: what follows ``*``, except ``fmt``."""
-    found = {}
-    for name in names:
-        for key, p in inspect.signature(_resolve(name)).parameters.items():
-            if p.kind is p.KEYWORD_ONLY and key != "fmt":
-                kind = type(p.default) if p.annotation is p.empty else p.annotation
-                found[key] = Parameter(key, kind, p.default)
-    return found
+    keys = {key: p for name in names for key, p in _keys(_resolve(name)).items() if key != "fmt"}
+    return {
+        key: Parameter(key, type(p.default) if p.annotation is p.empty else p.annotation, p.default)
+        for key, p in keys.items()
+    }
 
 
 def answer_rewards(names: Iterable[str]) -> list[str]:
@@ -138,17 +136,19 @@ def _resolve(name: str) -> Callable[..., Values]:
     return reward
 
 
+def _keys(function: Callable) -> dict[str, inspect.Parameter]:
+    """Return what follows ``*`` in a signature."""
+    parameters = inspect.signature(function).parameters
+    return {name: p for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
+
+
 def _bound(function: Callable, options: Mapping[str, Any]) -> Callable:
     """Return a function with those options that it takes, and the name of the function.
 
     ``check_start``, which training calls before it loads the model, gets the same options.
     """
-    taken = [
-        name
-        for name, parameter in inspect.signature(function).parameters.items()
-        if name in options and (parameter.kind is parameter.KEYWORD_ONLY or name == "fmt")
-    ]
-    bound = update_wrapper(partial(function, **{name: options[name] for name in taken}), function)
+    own = {name: options[name] for name in _keys(function) if name in options}
+    bound = update_wrapper(partial(function, **own), function)
     if hasattr(function, "check_start"):
         bound.check_start = _bound(function.check_start, options)  # type: ignore[attr-defined]
     return bound

@@ -119,9 +119,9 @@ def language_consistency(
 
 
 def _check_start(*, language_consistency_target: str | None = None) -> None:
-    if language_consistency_target and language_code(language_consistency_target) is None:
-        what, known = "language_consistency_target", LANGUAGES
-        raise RecipeError(unknown_name(what, language_consistency_target, known))
+    target = language_consistency_target
+    if target and language_code(target) is None:
+        raise RecipeError(unknown_name("language_consistency_target", target, LANGUAGES))
 
 
 language_consistency.check_start = _check_start  # type: ignore[attr-defined]
@@ -161,12 +161,13 @@ def _sentences(text: str) -> list[list[tuple[str, str]]]:
     sentences = []
     for sentence in _SENTENCE_END.split(_NO_LANGUAGE.sub(" ", text)):
         words = [(str(match.lastgroup), match[0]) for match in _WORD.finditer(sentence)]
-        variables = {
-            (script, word)
-            for script, word in words
-            if script in _VARIABLE_SCRIPTS and _VARIABLE.fullmatch(word)
-        }
-        sentences.append([word for word in words if word not in variables])
+        sentences.append(
+            [
+                (script, word)
+                for script, word in words
+                if script not in _VARIABLE_SCRIPTS or not _VARIABLE.fullmatch(word)
+            ]
+        )
     return sentences
 
 
@@ -206,16 +207,13 @@ def _foreign_share(sentences: Sequence[list[str]], target: str) -> float:
         if len(chunks[-1]) >= _MIN_WORDS:
             chunks.append([])
         chunks[-1] = chunks[-1] + words
-    size = foreign = 0
-    for words in chunks:
-        if len(words) < _MIN_WORDS:
-            continue
-        confidences = _confidences(words)
-        size += len(words)
+    chunks = [words for words in chunks if len(words) >= _MIN_WORDS]
+    foreign = 0
+    for words, found in zip(chunks, map(_confidences, chunks), strict=True):
         # Words that fit none of the languages have a confidence of 0 in all of them.
-        if any(confidences.values()) and confidences[target] < _FOREIGN_BELOW:
+        if any(found.values()) and found[target] < _FOREIGN_BELOW:
             foreign += len(words)
-    return foreign / size if size else 0.0
+    return foreign / (sum(map(len, chunks)) or 1)
 
 
 def _text_language(text: str) -> str | None:

@@ -26,6 +26,7 @@ from r1_recipes.common import processes
 from r1_recipes.common.console import bar
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.files import write_whole
+from r1_recipes.rewards import ANSWERS
 from r1_recipes.training import run_folder
 
 logger = logging.getLogger(__name__)
@@ -35,6 +36,24 @@ logger = logging.getLogger(__name__)
 torch.serialization.register_package(
     1, lambda storage: None, lambda storage, place: storage if place == "cpu:0" else None
 )
+_STEPS = 10  # in a row that taught nothing, and the run says so
+# A run that learns one of these learns what it should.
+_ANSWERS = ANSWERS | {"cosine"}
+_COLUMNS = {
+    "step": "step",
+    "reward": "reward",
+    "loss": "loss",
+    "mean_token_accuracy": "token acc",
+    "accuracy": "pair acc",
+    "completions/mean_length": "length",
+    "completions/clipped_ratio": "cut",
+    "frac_reward_zero_std": "flat",
+    "entropy": "entropy",
+    "kl": "KL",
+    "grad_norm": "grad",
+    "step_time": "s/step",
+    "eta": "ETA",
+}  # of the table, after each reward's mean
 
 
 class RewardFailed(RecipeError):
@@ -42,7 +61,7 @@ class RewardFailed(RecipeError):
 
 
 class AllStepsTrained(Exception):
-    """The checkpoint that a run resumes from has all its steps."""
+    """The checkpoint has all steps: the run was killed before its last save."""
 
 
 class Metrics(TrainerCallback):
@@ -56,13 +75,14 @@ class Metrics(TrainerCallback):
         self._path = folder / "metrics.jsonl"
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
-        rows = args.per_device_train_batch_size * args.gradient_accumulation_steps
         what = "completions" if hasattr(args, "num_generations") else "rows"
-        logger.info("%d steps of %d %s", state.max_steps, rows * args.world_size, what)
+        logger.info("%d steps of %s %s", state.max_steps, run_folder.rows_per_step(args), what)
         if not state.is_world_process_zero:
             return
         kept = ""
-        for line in self._path.read_text(encoding="utf-8").splitlines() if self._path.exists() else ():
+        for line in (
+            self._path.read_text(encoding="utf-8").splitlines() if self._path.exists() else ()
+        ):
             # The last line may be torn, if the machine went down while it was written.
             with contextlib.suppress(ValueError, KeyError):
                 if 0 < json.loads(line)["step"] <= state.global_step:
@@ -73,6 +93,12 @@ class Metrics(TrainerCallback):
                 table.unlink()
 
     def on_log(self, args, state, control, logs=None, **kwargs) -> None:
+        # Every process has the same norm. With fp16 the scaler skips such a step.
+        if logs and math.isnan(float(logs.get("grad_norm", 0))) and not args.fp16:
+            raise RecipeError(
+                f"grad_norm: NaN at step {state.global_step}, so the weights are no numbers any "
+                "more, and nothing is saved. Fix: a lower learning_rate, in another output_dir"
+            )
         if state.is_world_process_zero and logs:
             numbers = {key: value for key, value in logs.items() if isinstance(value, int | float)}
             with self._path.open("a", encoding="utf-8") as file:
@@ -136,14 +162,11 @@ class Resume(TrainerCallback):
         state.compute_steps(args, state.max_steps)
         # Other schedulers follow the loss, or are a DeepSpeed file's own.
         if isinstance(lr_scheduler, torch.optim.lr_scheduler.LambdaLR):
-            rates = []
-            for group, factor in zip(
-                lr_scheduler.optimizer.param_groups, lr_scheduler.lr_lambdas, strict=True
-            ):
-                group["initial_lr"] = args.learning_rate
-                group["lr"] = args.learning_rate * factor(lr_scheduler.last_epoch)
-                rates.append(group["lr"])
-            lr_scheduler.base_lrs = [args.learning_rate] * len(rates)
+            count, done = len(lr_scheduler.lr_lambdas), lr_scheduler.last_epoch
+            lr_scheduler.base_lrs = [args.learning_rate] * count
+            rates = [args.learning_rate * factor(done) for factor in lr_scheduler.lr_lambdas]
+            for group, rate in zip(lr_scheduler.optimizer.param_groups, rates, strict=True):
+                group |= {"initial_lr": args.learning_rate, "lr": rate}
             lr_scheduler._last_lr = rates
         sampler: Any = getattr(train_dataloader, "batch_sampler", None)
         while hasattr(sampler, "batch_sampler"):  # Accelerate wraps it
@@ -161,6 +184,8 @@ class Resume(TrainerCallback):
     def on_step_begin(self, args, state, control, **kwargs) -> None:
         # Transformers looks for the last step only after one more.
         if state.global_step >= state.max_steps:
+            if args.load_best_model_at_end and state.best_model_checkpoint:
+                self._trainer._load_best_model()
             raise AllStepsTrained
 
 
@@ -170,11 +195,6 @@ class LearnsNothing(TrainerCallback):
     Args:
         weights: The rewards' weights by the names that TRL logs.
     """
-
-    STEPS = 10
-    # Rewards for right answers. A run that learns one of them learns what it should.
-    ANSWERS = ("accuracy", "cosine", "countdown", "exact_match", "choice_match", "answer_match")
-    ANSWERS += ("code", "binary_code")
 
     def __init__(self, weights: dict[str, float]) -> None:
         self._weights = weights
@@ -188,33 +208,42 @@ class LearnsNothing(TrainerCallback):
         before = state.global_step - max(1, int(state.logging_steps))
         self._held = {cause: self._held.get(cause, before) for cause in found}
         for cause, began in self._held.items():
-            if state.global_step - began >= self.STEPS and cause not in self._said:
+            if state.global_step - began >= _STEPS and cause not in self._said:
                 self._said.add(cause)
                 logger.warning("steps %d to %d: %s", began + 1, state.global_step, found[cause])
 
     def _causes(self, args: Any, logs: dict[str, Any]) -> Iterator[tuple[str, str]]:
         cut = logs.get("completions/clipped_ratio") == 1.0
         if cut:
-            yield "cut", (
-                "all completions were cut, most before their answer. Fix: raise "
-                f"max_completion_length ({args.max_completion_length})"
+            yield (
+                "cut",
+                (
+                    "all completions were cut, most before their answer. Fix: raise "
+                    f"max_completion_length ({args.max_completion_length})"
+                ),
             )
         elif logs.get("frac_reward_zero_std") == 1.0 or logs.get("reward_std") == 0:
-            yield "flat", (
-                "all completions of a prompt got the same reward, so nothing is learned. Fix: "
-                f"raise num_generations ({args.num_generations}), or train on other rows "
-                "(docs/troubleshooting.md)"
+            yield (
+                "flat",
+                (
+                    "all completions of a prompt got the same reward, so nothing is learned. Fix: "
+                    f"raise num_generations ({args.num_generations}), or train on other rows "
+                    "(docs/troubleshooting.md)"
+                ),
             )
         spread = {
             name: abs(weight) * (logs.get(f"rewards/{name}/std") or 0.0)
             for name, weight in self._weights.items()
         }
         largest = max(spread, key=spread.__getitem__)
-        judged = any(self._weights.get(name) for name in self.ANSWERS)
-        if judged and largest not in self.ANSWERS and 2 * spread[largest] > sum(spread.values()):
-            yield f"one {largest}", (
-                f"the run learns {largest} (weight {self._weights[largest]:g}): its values spread "
-                "more than those of all other rewards together. Fix: lower it in reward_weights"
+        judged = any(self._weights.get(name) for name in _ANSWERS)
+        if judged and largest not in _ANSWERS and 2 * spread[largest] > sum(spread.values()):
+            yield (
+                f"one {largest}",
+                (
+                    f"the run learns {largest} (weight {self._weights[largest]:g}), which spreads "
+                    "more than all other rewards together. Fix: lower it in reward_weights"
+                ),
             )
 
 
@@ -223,22 +252,6 @@ class Table(ProgressCallback):
 
     ``metrics.jsonl`` has every metric.
     """
-
-    COLUMNS = {
-        "step": "step",
-        "reward": "reward",
-        "loss": "loss",
-        "mean_token_accuracy": "token acc",
-        "accuracy": "pair acc",
-        "completions/mean_length": "length",
-        "completions/clipped_ratio": "cut",
-        "frac_reward_zero_std": "flat",
-        "entropy": "entropy",
-        "kl": "KL",
-        "grad_norm": "grad",
-        "step_time": "s/step",
-        "eta": "ETA",
-    }
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
         self.current_step = state.global_step
@@ -267,8 +280,10 @@ class Table(ProgressCallback):
 
 def table_row(values: dict[str, Any]) -> tuple[str, str]:
     """Return header and row of the metrics that have a column, each reward's mean among them."""
-    columns = dict(Table.COLUMNS)
-    parts = {key: key.split("/")[1][:9] for key in values if re.fullmatch("rewards/[^/]+/mean", key)}
+    columns = dict(_COLUMNS)
+    parts = {
+        key: key.split("/")[1][:9] for key in values if re.fullmatch("rewards/[^/]+/mean", key)
+    }
     if "reward" in values:  # a policy's loss says nothing
         columns = {"step": "step", "reward": "reward", **parts, **columns}
         del columns["loss"]
@@ -280,12 +295,7 @@ def table_row(values: dict[str, Any]) -> tuple[str, str]:
 
 
 def _cell(value: Any) -> str:
-    """Return a number in at most 6 characters, or a text unchanged."""
-    try:
-        # TRL logs None for a mean without values, and Transformers writes some numbers as text.
-        number = float("nan" if value is None else value)
-    except ValueError:
-        return str(value)
-    if abs(number) >= 10:
-        return str(tqdm.format_sizeof(number))
-    return f"{number:.0e}" if 0 < abs(number) < 0.001 else f"{number:.3f}"
+    """Return a number with three digits, or a text unchanged. Transformers logs some as text."""
+    with contextlib.suppress(TypeError, ValueError):
+        return f"{float(value):.3g}"
+    return "-" if value is None else str(value)

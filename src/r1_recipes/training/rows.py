@@ -41,7 +41,7 @@ def load_splits(
 ) -> Splits:
     """Return training rows, and evaluation rows unless ``eval_strategy`` is "no".
 
-    No question of the test split is trained on. Too few rows for one step are an error.
+    No question of the test split is trained on.
     """
     script = recipe.script
     # GOLD's data are prompts and answers: it learns from both, by lmbda.
@@ -61,7 +61,6 @@ def load_splits(
             logger.warning("%s", problem)
     else:
         _hold_out(recipe, fmt, tokenizer, method, splits)
-    _check_row_count(recipe, len(splits.train))
     return splits
 
 
@@ -86,21 +85,6 @@ def _hold_out(
     if splits.overlap:
         logger.warning(
             "%d training rows ask what the test split asks; they are left out", splits.overlap
-        )
-
-
-def _check_row_count(recipe: Recipe, rows: int) -> None:
-    """Refuse fewer rows than GRPO asks for one batch of rollouts: TRL would train no step."""
-    training = recipe.training
-    prompts = getattr(training, "generation_batch_size", 0) // getattr(
-        training, "num_generations", 1
-    )
-    if rows < prompts:
-        raise RecipeError(
-            f"{recipe.path}: {rows} training rows for {prompts} prompts a batch "
-            "(generation_batch_size / num_generations), so not one step would be trained. Fix: "
-            "more rows, or a smaller per_device_train_batch_size, gradient_accumulation_steps or "
-            "generation_batch_size"
         )
 
 

@@ -45,11 +45,11 @@ FREE = re.compile(
     r"|output_dir|resume_from_checkpoint|num_completions_to_print|load_best_model_at_end|smoke"
 )
 # What completions depend on. Those of a generation recipe are scored and selected anew.
-GENERATED_BY = set(
-    "model_name_or_path model_revision dtype backend dataset_name dataset_config dataset_mixture "
-    "response_format system_prompt prefill chat_template chat_template_kwargs few_shot seed "
-    "prompt_template num_generations max_completion_length temperature top_p top_k min_p "
-    "repetition_penalty tools environment max_tool_calling_iterations task_config".split()
+GENERATED_BY = re.compile(
+    "model_(name_or_path|revision)|dtype|backend|dataset_(name|config|mixture)|task_config|seed"
+    "|response_format|system_prompt|prefill|chat_template(_kwargs)?|few_shot|prompt_template"
+    "|num_generations|max_completion_length|temperature|top_p|top_k|min_p|repetition_penalty"
+    "|tools|environment|max_tool_calling_iterations"
 )
 _PACKAGES = ("r1-recipes", "torch", "trl", "transformers", "datasets", "accelerate", "peft")
 
@@ -155,7 +155,7 @@ def accepted_changes(recipe: Recipe, folder: Path, before: dict[str, Any]) -> li
     adapted = set(recipe.adapted)  # keys that follow the machine
     changed = [key for key in sorted({*then, *now} - adapted) if then.get(key) != now.get(key)]
     if recipe.method == "generate":
-        fixed = [key for key in changed if key in GENERATED_BY]
+        fixed = [key for key in changed if GENERATED_BY.fullmatch(key)]
     else:
         fixed = [key for key in changed if not FREE.fullmatch(key)]
     if fixed:
@@ -170,9 +170,7 @@ def accepted_changes(recipe: Recipe, folder: Path, before: dict[str, Any]) -> li
         )
     for key in changed:
         if key not in ("output_dir", "resume_from_checkpoint"):
-            logger.warning(
-                "%s was %r and is %r from here on", key, then.get(key), now.get(key)
-            )
+            logger.warning("%s was %r and is %r from here on", key, then.get(key), now.get(key))
     return changed
 
 
@@ -199,14 +197,17 @@ def record(run: Run, before: dict[str, Any], changed: Sequence[str]) -> None:
     ``before`` is the record of the run that goes on, ``{}`` for a new run.
     """
     recipe, settings = run.recipe, run.recipe.settings
-    start = {
+    start: dict[str, Any] = {
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
         "argv": sys.argv[1:],
     }
     entry = {**before, "settings": settings, "finished": False}
     if before:
-        start |= {"step": step_of(run.checkpoint), "settings": {k: settings.get(k) for k in changed}}
+        start |= {
+            "step": step_of(run.checkpoint),
+            "settings": {k: settings.get(k) for k in changed},
+        }
         entry["continued"] = [*before.get("continued", []), start]
     else:
         text = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
@@ -240,10 +241,9 @@ def mark_finished(folder: Path) -> None:
 
 def read(folder: Path) -> dict[str, Any]:
     """Return ``run.json``, or ``{}`` without a readable one."""
-    try:
+    with suppress(OSError, ValueError, TypeError):
         return {**json.loads((folder / "run.json").read_text(encoding="utf-8"))}
-    except (OSError, ValueError, TypeError):
-        return {}
+    return {}
 
 
 def write(folder: Path, entry: dict[str, Any]) -> None:

@@ -9,17 +9,18 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common import gpu, processes
 from r1_recipes.common.console import LogFile, replace_handler, say, set_up_logging
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.common.masking import masked_words
+from r1_recipes.common.masking import masked, masked_words
 from r1_recipes.models.smoke import is_temporary, smoke_overrides
 from r1_recipes.models.tokenizer import load_processor
 from r1_recipes.models.weights import copy_processor, repair_generation_config
-from r1_recipes.prompts import served
+from r1_recipes.prompts import ResponseFormat, served
 from r1_recipes.recipe import Recipe, load_recipe
 from r1_recipes.recipe.rules import longest_sequence
 from r1_recipes.recipe.types import OWN_TYPES, namespace_value
@@ -94,10 +95,16 @@ def check_machine(recipe: Recipe) -> None:
             f"{path}: bf16: this GPU only emulates it, many times slower (compute capability 8.0 "
             "has it). Fix: --fp16 true --bf16 false --dtype float32"
         )
+    if recipe.method == "grpo" and (recipe.script.tools or recipe.script.environment):
+        from r1_recipes.extras.agents.guard import check_turns
+
+        check_turns(recipe)
     if namespace_value(recipe, "use_vllm"):
         gpu.quiet_vllm()
         if model.use_dora:  # vllm_lora.py sends the low-rank product alone
-            raise RecipeError(f"{path}: use_dora: must be false with use_vllm: true. Fix: use_rslora")
+            raise RecipeError(
+                f"{path}: use_dora: must be false with use_vllm: true. Fix: use_rslora"
+            )
     # With it, only one process of a host reads the weights. Transformers 5.17 fills those of the
     # others with zeros (modeling_utils.py:4718), and TRL 1.16 shards a reference model or teacher
     # without sending it the real ones (models/utils.py:292).
@@ -141,12 +148,16 @@ def prepare_wandb(recipe: Recipe) -> None:
         )
 
 
-def trainer_arguments(run: Run, tokenizer: Any, rows: Splits) -> dict[str, Any]:
+def trainer_arguments(
+    run: Run, fmt: ResponseFormat, tokenizer: Any, rows: Splits
+) -> dict[str, Any]:
     """Return the keyword arguments that all TRL trainers take."""
     from trl import get_peft_config, get_quantization_config  # heavy
 
     recipe, model, training = run.recipe, run.recipe.model, run.recipe.training
     run_folder.warn_of_changed_rows(run, rows.train)
+    if recipe.method != "reward":  # a reward model reads conversations as they are
+        run.system_prompt = served.trained_system_prompt(fmt, rows.train)
     pictures = "image" in rows.train.column_names
     if getattr(training, "use_vllm", False):
         from r1_recipes.training import vllm_lora  # noqa: F401 (heavy; it repairs TRL's engine)
@@ -192,32 +203,28 @@ def train(trainer: Trainer, run: Run) -> None:
         logger.info("resuming from %s", run.checkpoint)
         trainer.add_callback(callbacks.Resume(trainer))
     try:
-        with processes.handled_by(stop.request):
+        with processes.handled_by(stop.request), suppress(callbacks.AllStepsTrained):
             trainer.train(resume_from_checkpoint=str(run.checkpoint) if run.checkpoint else None)
-        step = trainer.state.global_step
-        if stop.requested and step < trainer.state.max_steps:
-            logger.warning("stopped at step %d. The same command resumes", step)
-            raise SystemExit(130)
-        if step == 0:
-            raise RecipeError(
-                f"{run.recipe.path}: no step was trained, so nothing is saved: "
-                f"{len(trainer.train_dataset)} rows do not fill a batch. "
-                "Fix: more rows, or a lower per_device_train_batch_size"
-            )
-    except callbacks.AllStepsTrained:  # killed after its last checkpoint, before its last save
-        if trainer.args.load_best_model_at_end and trainer.state.best_model_checkpoint:
-            trainer._load_best_model()
     except callbacks.RewardFailed as error:
-        step = trainer.state.global_step
-        if step and trainer.args.save_strategy != "no":
+        if trainer.state.global_step and trainer.args.save_strategy != "no":
             trainer._save_checkpoint(trainer.model, trial=None)
             processes.wait()  # a launcher ends the others as soon as one has ended
         raise RecipeError(
-            f"{error}. Training stopped after step {step}. After the fix, the same command resumes"
+            f"{error}. Training stopped after step {trainer.state.global_step}. After the fix, the "
+            "same command resumes"
         ) from error
-    except BaseException:
-        run_folder.refresh_page(run.output_dir)  # save() does it otherwise
-        raise
+    finally:
+        run_folder.refresh_page(run.output_dir)
+    state = trainer.state
+    if stop.requested and state.global_step < state.max_steps:
+        logger.warning("stopped at step %d. The same command resumes", state.global_step)
+        raise SystemExit(130)
+    if not state.global_step:
+        raise RecipeError(
+            f"{run.recipe.path}: no step was trained, so nothing is saved: "
+            f"{len(trainer.train_dataset)} rows do not fill a batch. Fix: more rows, or a lower "
+            "per_device_train_batch_size"
+        )
 
 
 def prepare(trainer: Trainer, recipe: Recipe) -> None:
@@ -225,8 +232,10 @@ def prepare(trainer: Trainer, recipe: Recipe) -> None:
     from transformers import set_seed  # heavy
 
     training, model = trainer.args, trainer.model
-    if training.hub_token:  # training_args.bin would keep it
+    if training.hub_token:  # a push reads it from there
         os.environ["HF_TOKEN"], training.hub_token = training.hub_token, None
+    for field in dataclasses.fields(training):  # training_args.bin and trackers keep them
+        setattr(training, field.name, masked(getattr(training, field.name), field.name))
     if recipe.model.load_in_4bit or recipe.model.load_in_8bit:
         for parameter in model.parameters():
             if parameter.requires_grad:
@@ -241,7 +250,7 @@ def prepare(trainer: Trainer, recipe: Recipe) -> None:
 
 
 def seed_of_sampling(training: Any) -> int:
-    """Return a seed that differs by the recipe's seed and by the group of ranks that share an engine.
+    """Return a seed that differs by the recipe's seed and by the ranks that share an engine.
 
     vLLM samples with this process's global generators, which it has just seeded with the number of
     the group (TRL 1.16: vllm_generation.py:357). All seeds of recipes would sample alike.

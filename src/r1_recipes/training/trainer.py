@@ -1,4 +1,4 @@
-"""TRL's GRPO trainer with five additions, each a few lines.
+"""TRL's GRPO trainer with six additions, each a few lines.
 
 Private names of TRL that the core uses are here and in vllm_lora.py;
 tests/core/training/test_trainer.py pins them. Heavy: imports TRL, and so torch.
@@ -18,14 +18,18 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from transformers import GenerationConfig
 from trl import GRPOTrainer
 from trl.trainer.utils import is_async_callable, split_tensor_dict
 
 from r1_recipes.common import processes
-from r1_recipes.common.errors import USER_ERRORS, first_line, user_code_place
+from r1_recipes.common.errors import USER_ERRORS
+from r1_recipes.rewards.call import failure, numbers
 from r1_recipes.training.callbacks import LearnsNothing, RewardFailed
 
 Batch = dict[str, Any]  # a micro-batch as TRL's trainer hands it to its loss
+# What thins samples in Transformers alone, switched off.
+_UNTHINNED = {"min_p": 0.0, "typical_p": 1.0, "epsilon_cutoff": 0.0, "eta_cutoff": 0.0}
 _UNJUDGED_BATCHES = 3  # in a row, and training stops
 
 
@@ -35,6 +39,8 @@ class RecipeTrainer(GRPOTrainer):
     """
 
     _buffered_inputs: Any  # the micro-batches of the latest generation
+    _logs: dict[str, Any]  # the columns of the completions table
+    reward_funcs: list[Any]
 
     def __init__(self, reward_funcs: list, *, trim_padding: bool = True, **arguments: Any) -> None:
         super().__init__(reward_funcs=reward_funcs, **arguments)
@@ -45,6 +51,7 @@ class RecipeTrainer(GRPOTrainer):
         self.reward_funcs = [safe(reward, self._errors) for reward in self.reward_funcs]
         weights = dict(zip(self.reward_func_names, self.reward_weights.tolist(), strict=True))
         self.add_callback(LearnsNothing(weights))
+        self._sample_as_the_recipe_says()
 
     # 1. Padding. TRL 1.16 pads every micro-batch to the longest prompt and completion of the whole
     # generation (grpo_trainer.py:1522-1551, issue 7179). Rows of about one length share a
@@ -72,8 +79,7 @@ class RecipeTrainer(GRPOTrainer):
         """Return whether the loss depends on which rows share a micro-batch, so that rows stay
         where TRL has them: these terms are means over one micro-batch.
         """
-        entropy = self.args.entropy_coef or self.args.use_adaptive_entropy
-        entropy = entropy or self.top_entropy_quantile < 1.0
+        entropy = self._entropy_bonus_enabled or self.top_entropy_quantile < 1.0
         return bool(self.loss_type == "bnpo" or entropy or self.aux_loss_enabled)
 
     def _get_per_token_logps_and_entropies(
@@ -84,9 +90,7 @@ class RecipeTrainer(GRPOTrainer):
         flags = {key: value for key, value in options.items() if key.startswith("compute_")}
         pictures = any(options[key] is not None for key in options.keys() - flags.keys())
         if pictures or not self._trims:
-            return compute(
-                model, input_ids, attention_mask, logits_to_keep, batch_size, **options
-            )
+            return compute(model, input_ids, attention_mask, logits_to_keep, batch_size, **options)
         size, parts = batch_size or len(input_ids), []
         for ids, mask in zip(input_ids.split(size), attention_mask.split(size), strict=True):
             # Prompts are padded on the left, completions on the right; one token stays to score.
@@ -152,15 +156,28 @@ class RecipeTrainer(GRPOTrainer):
                 plugin.mixed_precision_policy, output_dtype=None
             )
 
-    # 5. Evaluation. TRL 1.16 writes its completions over those of training of the same step, and
+    # 5. Sampling. Transformers 5.17 fills what TRL leaves at None from the model's own
+    # generation_config.json: a min_p there makes groups of equal completions, and vLLM ignores it.
+
+    def _sample_as_the_recipe_says(self) -> None:
+        if self.use_vllm:
+            return
+        kwargs = self.generation_kwargs
+        kwargs |= {name: off for name, off in _UNTHINNED.items() if kwargs.get(name) is None}
+        self.generation_config = GenerationConfig(**kwargs, disable_compile=True)
+
+    # 6. Evaluation. TRL 1.16 writes its completions over those of training of the same step, and
     # keeps the last ``generation_batch_size`` rows alone (grpo_trainer.py:1088, 3327-3352).
 
     def evaluate(self, *args, **kwargs) -> dict[str, float]:
-        folder, name = Path(self.args.output_dir), f"completions_{self.state.global_step:05d}.parquet"
+        folder, name = (
+            Path(self.args.output_dir),
+            f"completions_{self.state.global_step:05d}.parquet",
+        )
         written, aside = folder / "completions" / name, folder / "completions" / f".{name}"
         training = self._logs
-        rows = {key: [] for key in ("images", "prompt", "completion", "advantages")}
-        self._logs = {**rows, "rewards": defaultdict(list), "extra": defaultdict(list)}
+        self._logs = {key: [] for key in ("images", "prompt", "completion", "advantages")}
+        self._logs |= {"rewards": defaultdict(list), "extra": defaultdict(list)}
         main = self.accelerator.is_main_process
         if main and written.exists():
             written.rename(aside)
@@ -181,38 +198,28 @@ def safe(reward: Any, errors: list[str]) -> Any:
         return reward
     name = getattr(reward, "__name__", type(reward).__name__)
 
+    @contextlib.contextmanager
+    def noted(columns: dict[str, Any]) -> Iterator[None]:
+        try:
+            yield
+        except USER_ERRORS as error:
+            errors.append(str(failure(name, error, columns)))
+
     @functools.wraps(reward, updated=())
     def call(**columns: Any) -> list[float | None]:
         count = len(columns["completions"])
-        with noted(name, errors):
-            return numbers(reward(**columns), count)
+        with noted(columns):
+            return numbers(name, reward, reward(**columns), count)
         return [0.0] * count
 
     @functools.wraps(reward, updated=())
     async def call_async(**columns: Any) -> list[float | None]:
         count = len(columns["completions"])
-        with noted(name, errors):
-            return numbers(await reward(**columns), count)
+        with noted(columns):
+            return numbers(name, reward, await reward(**columns), count)
         return [0.0] * count
 
     return call_async if is_async_callable(reward) else call
-
-
-@contextlib.contextmanager
-def noted(name: str, errors: list[str]) -> Iterator[None]:
-    """Append an error of this block to ``errors`` instead of raising it."""
-    try:
-        yield
-    except USER_ERRORS as error:
-        errors.append(f"reward {name!r} fails: {first_line(error)[:-1]}{user_code_place(error)}")
-
-
-def numbers(values: Any, count: int) -> list[float | None]:
-    """Return what a reward returned. Raise ValueError if it is not one number per completion."""
-    values = list(values)
-    if len(values) == count and all(value is None or math.isfinite(value) for value in values):
-        return values
-    raise ValueError(f"must return {count} finite numbers (or None), got {str(values)[:80]}")
 
 
 def by_length(batches: list[Batch]) -> list[Batch]:
@@ -220,20 +227,16 @@ def by_length(batches: list[Batch]) -> list[Batch]:
 
     The longest come first, so that what does not fit into memory fails at once.
     """
+    lengths = [batch["prompt_mask"].sum(1) + batch["completion_mask"].sum(1) for batch in batches]
+    order = torch.cat(lengths).argsort(descending=True, stable=True)
     joined: Batch = {}
     for key, first in batches[0].items():
         parts = [batch[key] for batch in batches]
         if isinstance(first, list):
-            joined[key] = [row for part in parts for row in part]
+            rows = [row for part in parts for row in part]
+            joined[key] = [rows[row] for row in order.tolist()]
         elif isinstance(first, torch.Tensor) and first.ndim:
-            joined[key] = torch.cat(parts)
+            joined[key] = torch.cat(parts)[order]
         else:
             joined[key] = first
-    lengths = joined["prompt_mask"].sum(1) + joined["completion_mask"].sum(1)
-    order = lengths.argsort(descending=True, stable=True)
-    for key, value in joined.items():
-        if isinstance(value, list):
-            joined[key] = [value[row] for row in order.tolist()]
-        elif isinstance(value, torch.Tensor) and value.ndim:
-            joined[key] = value[order]
     return split_tensor_dict(joined, len(batches))

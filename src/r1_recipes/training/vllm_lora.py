@@ -1,4 +1,4 @@
-"""LoRA weights for vLLM without touching the base model. Importing this module repairs TRL's engine.
+"""LoRA weights for vLLM without touching the base model. Importing it repairs TRL's engine.
 
 TRL 1.16 merges adapters into the bf16 base before each synchronisation and takes them out again
 (generation/vllm_generation.py:448-474). Both round, so the frozen base drifts: 1 % after 200

@@ -60,11 +60,10 @@ def test_rewards_mappers_tools_and_environments_are_found_by_file(folder: Path, 
         "question": "3?",
         "solution": "3",
     }
-    from r1_recipes.extras.agents.guard import Limits
-    from r1_recipes.extras.agents.registry import build_tools, environment_kinds
+    from r1_recipes.extras.agents.build import environments_of, tools_of
 
-    assert environment_kinds(f"{place}:Spiel")[None].__name__ == "Spiel"
-    assert build_tools([f"{place}:werkzeug"], Limits(1.0, 100))[0].__name__ == "werkzeug"
+    assert environments_of(f"{place}:Spiel")[None].__name__ == "Spiel"
+    assert tools_of([f"{place}:werkzeug"])[0].__name__ == "werkzeug"
 
 
 MISTAKES = [
@@ -104,12 +103,12 @@ def test_code_that_cannot_be_imported_costs_one_line(
 ) -> None:
     if text is not None:
         (Path.cwd() / name.partition(":")[0]).write_text(text, encoding="utf-8")
-    from r1_recipes.extras.agents.registry import environment_kinds
+    from r1_recipes.extras.agents.build import environments_of
 
     for build in (
         lambda: get_reward_funcs([name]),
         lambda: get_mapper(name),
-        lambda: environment_kinds(name),
+        lambda: environments_of(name),
     ):
         with pytest.raises(RecipeError, match=said):
             build()

@@ -16,7 +16,7 @@ from datasets import Dataset
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.data import load_dataset
-from r1_recipes.extras.init import __main__ as init
+from r1_recipes.extras import init
 from r1_recipes.models.tokenizer import check_targets, load_tokenizer
 from r1_recipes.prompts import get_response_format
 from r1_recipes.recipe import load_recipe
@@ -383,14 +383,14 @@ def test_init_knows_the_shape(tmp_path: Path, name: str) -> None:
 
 def test_init_says_all_reasons(tmp_path: Path) -> None:
     rows = [{"question": "q", "answer": ""}] * 3 + [{"question": "", "answer": "1"}] * 3
-    with pytest.raises(RecipeError) as error:
+    with pytest.raises(ValueError, match="all rows would be dropped") as error:
         written(tmp_path, rows)
-    assert "3 rows: column 'answer' is empty" in str(error.value)
-    assert "3 rows: column 'question' is empty" in str(error.value)
+    assert "3 dropped: no reference answer" in str(error.value)
+    assert "3 dropped: column 'question' is empty" in str(error.value)
 
 
 def test_init_names_what_prompts_alone_lack(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="--answer COLUMN; for prompts without answers"):
+    with pytest.raises(ValueError, match="--answer COLUMN; for prompts without answers"):
         written(tmp_path, [{"prompt": f"POST: {n}"} for n in range(6)])
 
 

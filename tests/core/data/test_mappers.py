@@ -198,9 +198,9 @@ def png(width: int, height: int) -> bytes:
 @pytest.mark.parametrize(
     ("image", "reason"),
     [
-        (None, "is empty"),
-        ("a path", "is not a picture"),
-        ({"bytes": None, "path": "x.png"}, "is not a picture"),
+        (None, "cannot be read"),
+        ("a path", "cannot be read"),
+        ({"bytes": None, "path": "x.png"}, "cannot be read"),
         ({"bytes": b"not a picture", "path": None}, "cannot be read"),
         ({"bytes": png(64, 64)[:60], "path": None}, "cannot be read"),
         (Pillow.new("RGB", (801, 4)), "is more than 200 times as long as wide"),

@@ -2,6 +2,7 @@
 training take them, and each text of a row is in what a trainer gets, or named.
 """
 
+import contextlib
 import csv
 import json
 import random
@@ -192,8 +193,7 @@ def test_preflight_and_a_step_of_training_take_them(
     from r1_recipes.extras.preflight import __main__ as preflight
 
     path = recipe(method)
-    with pytest.raises(SystemExit) as done:
+    with contextlib.suppress(SystemExit):  # 1: a random model has no answer right
         preflight.main([path])
-    said = capsys.readouterr().out
-    assert done.value.code in (0, 1) and "rows" in said
+    assert "rows kept" in capsys.readouterr().out
     {"grpo": grpo, "sft": sft}[method].main([path])

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import huggingface_hub
 import pytest
 
-from r1_recipes.common import files
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.models.weights import model_path
-from r1_recipes.recipe import load_recipe
-from r1_recipes.runs import run_dir
 
 pytestmark = pytest.mark.slow
 
@@ -31,23 +27,3 @@ def test_a_missing_folder_is_not_searched_on_a_hub(
     with pytest.raises(RecipeError, match=r"^teacher_model_name_or_path: "):
         model_path(name, "huggingface", key="teacher_model_name_or_path")
     assert ("Did you mean outputs/demo/grpo?" in str(error.value)) == (name == "outputs/demo/grop")
-
-
-def denied(*args: object, **options: object) -> None:
-    raise PermissionError(13, "Permission denied", "/home/other/model.safetensors")
-
-
-def test_a_model_that_cannot_be_read_is_called_so(
-    write_recipe: Callable[..., str],
-    tiny_model: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    (tmp_path / "run").mkdir()
-    recipe = load_recipe([write_recipe("grpo")], "grpo")
-    monkeypatch.setattr(files, "digest", denied)
-    with pytest.raises(
-        RecipeError,
-        match=rf"model_name_or_path: {tiny_model}: .*Permission denied.* Fix: ask its owner",
-    ):
-        run_dir.claim(run_dir.Run(recipe, tmp_path / "run", []))

@@ -1,60 +1,9 @@
 """ResponseFormat: what is rendered can be read back, and what must not be read is not."""
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.prompts import FORMATS, ParsedResponse, get_response_format, template_prefill
-
-# Free text, and text made of the very delimiters that could confuse a parser.
-_DELIMITERS = [
-    "<think>",
-    "</think>",
-    "<answer>",
-    "</answer>",
-    "<reasoning>",
-    "</reasoning>",
-    "|special_token|",
-    "Summary:",
-]
-_DELIMITERS += [
-    "<|begin_of_thought|>",
-    "<|end_of_thought|>",
-    "<|end_of_solution|>",
-]
-_PIECES = st.one_of(
-    st.text(max_size=12),
-    st.sampled_from([*_DELIMITERS, "\\boxed{", "}", "{", "\\", "72", "\n", " "]),
-)
-FRAGMENTS = st.lists(_PIECES, max_size=6).map("".join)
-
-
-@pytest.mark.parametrize("name", FORMATS)
-@given(reasoning=FRAGMENTS, answer=FRAGMENTS)
-@example(reasoning="16 - 3 = 13\n13 * 2 = 26", answer="26")
-@example(reasoning="So \\frac{1}{2}.", answer="\\frac{1}{2}")
-def test_parse_undoes_render_or_render_refuses(name, reasoning, answer):
-    fmt = FORMATS[name]
-    try:
-        text = fmt.render(reasoning, answer)
-    except ValueError:
-        return
-    assert fmt.parse(text) == ParsedResponse(reasoning.strip(), answer.strip(), True)
-
-
-@pytest.mark.parametrize("name", FORMATS)
-@given(text=FRAGMENTS)
-def test_parse_takes_any_text(name, text):
-    parsed = FORMATS[name].parse(text)
-    assert not parsed.well_formed or (parsed.reasoning and parsed.answer)
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_the_prompt_asks_for_the_format_s_own_tags(name):
-    fmt = FORMATS[name]
-    for tag in fmt.tags:
-        assert tag.strip() in fmt.system_prompt
 
 
 @pytest.mark.parametrize(
@@ -231,27 +180,6 @@ PLAN = {
     "reasoning_tags": ["<plan>", "</plan>"],
     "answer_tags": ["<result>", "</result>"],
 }
-OWN = [
-    PLAN,
-    {**PLAN, "prefill": "Let me see.\n<plan>\n"},
-    {"system_prompt": "", "layout": "{reasoning}\n[[{answer}]]", "answer_tags": ["[[", "]]"]},
-    {
-        "system_prompt": "",
-        "layout": "<w>{reasoning}</w> \\boxed{{answer}}",
-        "reasoning_tags": ["<w>", "</w>"],
-    },
-]
-
-
-@pytest.mark.parametrize("keys", OWN)
-@given(reasoning=FRAGMENTS, answer=FRAGMENTS)
-def test_a_user_s_format_reads_what_it_writes(keys, reasoning, answer):
-    fmt = get_response_format(keys)
-    try:
-        completion = fmt.render_completion(reasoning, answer)
-    except ValueError:
-        return
-    assert fmt.parse(completion) == ParsedResponse(reasoning.strip(), answer.strip(), True)
 
 
 @pytest.mark.parametrize(

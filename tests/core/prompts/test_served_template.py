@@ -1,4 +1,4 @@
-"""A saved checkpoint gives whoever sends no system message the prompts of training, and a later
+"""A saved model gives whoever sends no system message the prompts of training, and a later
 run the model's own template. The recipe's switches reach every prompt of training.
 """
 
@@ -198,7 +198,7 @@ def test_sft_targets_stand_right_after_the_prompt(
 
 
 @pytest.mark.parametrize("main", [grpo.main, sft.main])
-def test_checkpoints_serve_the_prompts_of_training_and_a_second_stage_trains_on(
+def test_the_model_serves_the_prompts_of_training_and_a_second_stage_trains_on(
     write_recipe: Callable[..., str], loaded: Callable, tmp_path: Path, main: Callable
 ) -> None:
     method = main.__module__.rpartition(".")[2]
@@ -207,8 +207,7 @@ def test_checkpoints_serve_the_prompts_of_training_and_a_second_stage_trains_on(
     asked = text(tokenizer, build_prompt(QUESTION, fmt))
     main([write_recipe(method, **keys, save_steps=2)])
     run = tmp_path / "run"
-    for folder in (run, run / "checkpoint-2"):
-        assert text(AutoTokenizer.from_pretrained(folder), USER) == asked
+    assert text(AutoTokenizer.from_pretrained(run), USER) == asked
     again, _ = loaded(method, model_name_or_path=str(run), prefill="")
     assert again.chat_template == CHATML
 

@@ -287,6 +287,7 @@ def test_names_that_are_in_no_registry(write):
 
 
 CUSTOM = """\
+from __future__ import annotations
 from typing import Optional
 
 def plain(prompts, completions, **columns):

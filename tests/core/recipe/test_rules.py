@@ -151,6 +151,8 @@ def test_a_value_takes_the_environment(tmp_path: Path, monkeypatch: pytest.Monke
         == "/data/run"
     )
     monkeypatch.delenv("R1_TEST_ROOT")
+    texts = {"prompt_template": "Solve ${question}$", "few_shot": [{"question": "${x}$?"}]}
+    assert load(tmp_path, "sft", texts).script.few_shot == texts["few_shot"]
     with pytest.raises(RecipeError, match="R1_TEST_ROOT"):
         load(tmp_path, "sft", {"output_dir": "${R1_TEST_ROOT}/run"})
 

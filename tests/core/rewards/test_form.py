@@ -34,56 +34,33 @@ def paid(reward, completion, fmt=FORMATS["think_answer"]):
     return score(reward, completion, fmt=fmt)
 
 
-@pytest.mark.parametrize(
-    ("completion", "format_", "partial", "tags"),
-    [
-        (TAGGED, 1.0, 1.0, 1.0),
-        ("\n" + TAGGED + " \n", 1.0, 1.0, 1.0),  # white space around is free
-        (
-            "<think>a</think><answer>72</answer>",
-            1.0,
-            1.0,
-            1.0,
-        ),  # tags count without their line breaks
-        (TAGGED + "\nDone.", 0.0, 0.6, 1.0),  # text after: 0.1 + 0.5
-        ("Sure! " + TAGGED, 0.0, 0.6, 1.0),  # text before
-        # two equal answer blocks read as one answer; <answer> and </answer> occur
-        # twice: 2 of 4 tags
-        (TAGGED + "\n<answer>\n72\n</answer>", 0.0, 0.6, 0.5),
-        (
-            TAGGED + "\n<answer>\n5\n</answer>",
-            0.0,
-            0.1,
-            0.5,
-        ),  # two that contradict: no answer, 0.1 for the reasoning
-        (
-            "<think>\n\n</think>\n<answer>\n72\n</answer>",
-            0.0,
-            0.5,
-            0.5,
-        ),  # empty reasoning: 0.5 for the answer, and its tags
-        (
-            "<think>\na\n</think>\n<answer>\n\n</answer>",
-            0.0,
-            0.1,
-            0.5,
-        ),  # empty answer: 0.1 for the reasoning, and half of the tags
-        ("<think>\na\n</think>\n72", 0.0, 0.1, 0.5),  # no answer block: 2 of 4 tags
-        (
-            "<answer>\n72\n</answer>",
-            0.0,
-            0.5,
-            0.5,
-        ),  # no reasoning: 2 of 4 tags
-        ("<think>\nstill thinking", 0.0, 0.0, 0.25),  # cut off: 1 of 4 tags
-        ("72", 0.0, 0.0, 0.0),
-        ("", 0.0, 0.0, 0.0),
-    ],
-)
-def test_shapes(completion, format_, partial, tags):
-    assert paid(rewards.format, completion) == format_
-    assert paid(rewards.format_partial, completion) == pytest.approx(partial)
-    assert paid(rewards.tag_count, completion) == tags
+# format, format_partial and tag_count of a completion
+SHAPED = {
+    TAGGED: (1.0, 1.0, 1.0),
+    "\n" + TAGGED + " \n": (1.0, 1.0, 1.0),  # white space around is free
+    # tags count without their line breaks
+    "<think>a</think><answer>72</answer>": (1.0, 1.0, 1.0),
+    TAGGED + "\nDone.": (0.0, 0.6, 1.0),  # text after: 0.1 + 0.5
+    "Sure! " + TAGGED: (0.0, 0.6, 1.0),  # text before
+    # two equal answer blocks read as one answer; the tags occur twice: 2 of 4 tags
+    TAGGED + "\n<answer>\n72\n</answer>": (0.0, 0.6, 0.5),
+    # two that contradict: no answer, 0.1 for the reasoning
+    TAGGED + "\n<answer>\n5\n</answer>": (0.0, 0.1, 0.5),
+    # empty reasoning: 0.5 for the answer, and its tags; an empty answer: 0.1, and half of the tags
+    "<think>\n\n</think>\n<answer>\n72\n</answer>": (0.0, 0.5, 0.5),
+    "<think>\na\n</think>\n<answer>\n\n</answer>": (0.0, 0.1, 0.5),
+    "<think>\na\n</think>\n72": (0.0, 0.1, 0.5),  # no answer block: 2 of 4 tags
+    "<answer>\n72\n</answer>": (0.0, 0.5, 0.5),  # no reasoning: 2 of 4 tags
+    "<think>\nstill thinking": (0.0, 0.0, 0.25),  # cut off: 1 of 4 tags
+    "72": (0.0, 0.0, 0.0),
+    "": (0.0, 0.0, 0.0),
+}
+
+
+@pytest.mark.parametrize("completion", SHAPED)
+def test_shapes(completion):
+    found = [paid(reward, completion) for reward in SHAPES]
+    assert found == pytest.approx(SHAPED[completion])
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -94,28 +71,22 @@ def test_what_the_format_writes_gets_full_marks(name):
     assert paid(rewards.format_partial, text, fmt) == 1.0
 
 
-@pytest.mark.parametrize(
-    ("text", "count"),
-    [
-        ("Step 1: add. Step 2: halve.", 2),
-        ("1. add\n  2) halve\n10. done", 3),
-        ("- add\n* halve\n• done", 3),
-        ("First, add. Second, halve. Next, check. Finally, write.", 4),
-        ("首先加，其次减，然后乘，最后除。", 4),
-        ("1. First, add", 2),  # the number and the word
-        # near-misses
-        ("Step one: add", 0),  # no number
-        ("Step 1 add", 0),  # no colon
-        ("Misstep 1: add", 0),
-        ("first, add; SECOND, halve", 0),  # as open-r1: capital and lower case
-        ("First add", 0),  # no comma
-        ("1.5 apples\n2.25", 0),  # decimals
-        ("-3 + 5\n*2", 0),  # a sign or an operator
-        ("", 0),
-    ],
-)
-def test_reasoning_steps(text, count):
-    assert score(rewards.reasoning_steps, text) == pytest.approx(min(1.0, count / 3))
+STEPS = {  # markers in a text
+    "Step 1: add. Step 2: halve.": 2,
+    "1. add\n  2) halve\n10. done": 3,
+    "- add\n* halve\n• done": 3,
+    "First, add. Second, halve. Next, check. Finally, write.": 4,
+    "首先加，其次减，然后乘，最后除。": 4,
+    "1. First, add": 2,  # the number and the word
+}
+NO_STEPS = ["Step one: add", "Step 1 add", "Misstep 1: add", "first, add; SECOND, halve"]
+NO_STEPS += ["First add", "1.5 apples\n2.25", "-3 + 5\n*2", ""]
+
+
+def test_reasoning_steps():
+    for text, count in {**STEPS, **dict.fromkeys(NO_STEPS, 0)}.items():
+        expected = min(1.0, count / 3)
+        assert score(rewards.reasoning_steps, text) == pytest.approx(expected), text
 
 
 @pytest.mark.parametrize(
@@ -161,34 +132,31 @@ def test_words_are_penalised_as_trl_penalises_tokens(words, n, penalty):
     assert penalty <= expected <= 0.0
 
 
-@pytest.mark.parametrize(
-    ("text", "soft", "strict"),
-    [
-        (EXACT, 1.0, 1.0),
-        (EXACT + "\n", 1.0, 1.0),  # one last line break is free
-        (EXACT + "\n\n", 1.0, 0.0),
-        ("<reasoning>a</reasoning><answer>72</answer>", 1.0, 0.0),  # no line breaks
-        ("<reasoning>\na\n</reasoning>\n\n<answer>\n72\n</answer>", 1.0, 0.0),  # one break too many
-        ("Well. " + EXACT + " Done.", 1.0, 0.0),  # anywhere
-        (
-            "<reasoning>\na\nb\n</reasoning>\n<answer>\n7\n2\n</answer>",
-            1.0,
-            1.0,
-        ),  # several lines inside
-        # near-misses of both
-        ("<reasoning>\n\n</reasoning>\n<answer>\n72\n</answer>", 0.0, 0.0),  # empty reasoning
-        ("<reasoning>\na\n</reasoning>\n<answer>\n\n</answer>", 0.0, 0.0),  # empty answer
-        ("<answer>\n72\n</answer>\n<reasoning>\na\n</reasoning>", 0.0, 0.0),  # the wrong way round
-        ("<reasoning>\na\n</reasoning>\nso\n<answer>\n72\n</answer>", 0.0, 0.0),  # text between
-        ("<reasoning>\na\n<answer>\n72\n</answer>", 0.0, 0.0),  # reasoning never closes
-        ("<reasoning>\na\n</reasoning>\n<answer>\n72", 0.0, 0.0),  # answer never closes
-        ("72", 0.0, 0.0),
-        ("", 0.0, 0.0),
-    ],
-)
-def test_xml_formats(text, soft, strict):
-    assert score(rewards.xml_soft_format, fmt=FMT, completion=text) == soft
-    assert score(rewards.xml_strict_format, fmt=FMT, completion=text) == strict
+# xml_soft_format and xml_strict_format of a completion
+XML = {
+    EXACT: (1.0, 1.0),
+    EXACT + "\n": (1.0, 1.0),  # one last line break is free
+    EXACT + "\n\n": (1.0, 0.0),
+    "<reasoning>a</reasoning><answer>72</answer>": (1.0, 0.0),  # no line breaks
+    EXACT.replace("\n<answer>", "\n\n<answer>"): (1.0, 0.0),  # one break too many
+    "Well. " + EXACT + " Done.": (1.0, 0.0),  # anywhere
+    EXACT.replace("72", "7\n2"): (1.0, 1.0),  # several lines inside
+    # near-misses of both
+    EXACT.replace("a\n</r", "\n</r"): (0.0, 0.0),  # empty reasoning
+    EXACT.replace("72", ""): (0.0, 0.0),  # empty answer
+    "<answer>\n72\n</answer>\n<reasoning>\na\n</reasoning>": (0.0, 0.0),  # the wrong way round
+    EXACT.replace("\n<answer>", "\nso\n<answer>"): (0.0, 0.0),  # text between
+    EXACT.replace("</reasoning>\n", ""): (0.0, 0.0),  # reasoning never closes
+    EXACT.removesuffix("\n</answer>"): (0.0, 0.0),  # answer never closes
+    "72": (0.0, 0.0),
+    "": (0.0, 0.0),
+}
+
+
+@pytest.mark.parametrize("text", XML)
+def test_xml_formats(text):
+    soft, strict = rewards.xml_soft_format, rewards.xml_strict_format
+    assert (score(soft, text, fmt=FMT), score(strict, text, fmt=FMT)) == XML[text]
 
 
 def test_xml_count_is_the_demo_s_at_half_weight():
@@ -211,30 +179,14 @@ def test_xml_count_is_the_demo_s_at_half_weight():
     )
 
 
-@pytest.mark.parametrize(
-    ("answer", "value"),
-    [
-        ("72", 1.0),
-        ("-72", 1.0),
-        ("+7", 1.0),
-        ("1,200", 1.0),
-        (" 0 ", 1.0),
-        ("72.0", 0.0),
-        ("72 pens", 0.0),
-        ("12,00", 0.0),
-        ("٧٢", 0.0),
-        ("", 0.0),
-    ],
-)
-def test_integer_answer(answer, value):
-    assert (
-        score(
-            rewards.integer_answer,
-            fmt=FMT,
-            completion=f"<reasoning>\na\n</reasoning>\n<answer>\n{answer}\n</answer>",
-        )
-        == value
-    )
+def test_integer_answer():
+    shape = "<reasoning>\na\n</reasoning>\n<answer>\n{}\n</answer>"
+    for answers, value in (
+        (("72", "-72", "+7", "1,200", " 0 "), 1.0),
+        (("72.0", "72 pens", "12,00", "٧٢", ""), 0.0),
+    ):
+        for answer in answers:
+            assert score(rewards.integer_answer, shape.format(answer), fmt=FMT) == value, answer
 
 
 @pytest.mark.parametrize("reward", ALL)

@@ -67,7 +67,7 @@ def test_completion_texts(completions, texts):
         ),
         (["accuracy"], {"cosine_max_len": 3}, r"unknown parameter of the rewards \['accuracy'\]"),
         (["accuracy"], {"response_format": "think"}, r"unknown .* 'think'\. Did you mean 'think_"),
-        (["no_such_module_here:f"], {}, r"no module 'no_such_module_here' on the path or in "),
+        (["no_such_module_here:f"], {}, r"No module named 'no_such_module_here'"),
         ([f"{HERE}:constnat"], {}, r"unknown name in .*\.py 'constnat'\. Did you mean 'constant'"),
         ([f"{HERE}:Old"], {}, r"Old': must be a function, got <class .*\. Fix: def my_reward\("),
         ([f"{HERE}:HERE"], {}, "must be a function, got 'tests.core"),

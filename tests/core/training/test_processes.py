@@ -61,7 +61,9 @@ def runs(died, folder, tiny_model, sums):
 def test_a_reward_that_raises_on_one_rank_stops_all_with_its_line_and_a_checkpoint(died, folder):
     lines = {line for line in died.splitlines() if line.startswith("error: ")}
     assert {line.split(":")[1] for line in lines} == {" rank 0", " rank 1"}
-    said = r"reward 'tokens' fails: ValueError: rank 1 has lost its disk \(\S+two_processes\.py:\d+\)"
+    said = (
+        r"reward 'tokens' fails: ValueError: rank 1 has lost its disk \(\S+two_processes\.py:\d+\)"
+    )
     assert all(re.search(said, line) for line in lines), lines
     assert (folder / "grpo" / "checkpoint-3" / "trainer_state.json").is_file()
 

@@ -91,7 +91,9 @@ def test_a_stop_amid_a_rollout_does_not_shift_the_later_ones(write_recipe, tmp_p
 
 
 def test_a_second_ctrl_c_stops_at_once(write_recipe, tmp_path, interrupted, monkeypatch):
-    monkeypatch.setattr("r1_recipes.training.callbacks.time.monotonic", iter(range(5, 999, 5)).__next__)
+    monkeypatch.setattr(
+        "r1_recipes.training.callbacks.time.monotonic", iter(range(5, 999, 5)).__next__
+    )
     interrupted("3,3")
     assert exit_of("grpo", write_recipe("grpo", save_steps=9)) == 130
     assert not list((tmp_path / "run").glob("checkpoint-*"))
@@ -196,7 +198,9 @@ def test_free_keys_are_taken_with_a_warning_and_changed_rows_are_named(
     assert [entry["step"] for entry in metrics(run)] == [1, 2, 3, 4]
     assert [entry["learning_rate"] for entry in metrics(run)[2:]] == pytest.approx([3e-7] * 2)
     assert any(line.startswith("learning_rate was None and is 3e-07") for line in caplog.messages)
-    assert any("the rows changed since this run began (7 then, 8 now)" in m for m in caplog.messages)
+    assert any(
+        "the rows changed since this run began (7 then, 8 now)" in m for m in caplog.messages
+    )
     (later,) = json.loads((run / "run.json").read_text())["continued"]
     assert later["step"] == 2 and later["settings"]["learning_rate"] == 3e-7
 

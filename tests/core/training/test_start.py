@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from r1_recipes.common import gpu
+from r1_recipes.common.console import reported_errors
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.recipe import load_recipe
 from r1_recipes.training.train import check_machine, check_rewards, prepare_wandb, start, usage
@@ -19,7 +20,7 @@ def test_bf16_on_a_gpu_without_it(write_recipe, monkeypatch, keys):
     recipe.training.use_cpu = False
     check_machine(recipe)
     monkeypatch.setattr(gpu, "lacks_bf16", lambda: True)
-    with pytest.raises(RecipeError, match="bf16: .*--fp16 true --bf16 false --dtype float32"):
+    with pytest.raises(RecipeError, match=r"bf16: .*--fp16 true --bf16 false --dtype float32"):
         check_machine(recipe)
     recipe.training.use_cpu = True
     check_machine(recipe)
@@ -39,6 +40,15 @@ def test_what_would_go_wrong_in_silence(write_recipe, monkeypatch):
     recipe = load_recipe([write_recipe("grpo", use_peft=True, use_dora=True)], "grpo")
     recipe.training.use_vllm = True
     with pytest.raises(RecipeError, match="use_dora: must be false with use_vllm"):
+        check_machine(recipe)
+
+
+def test_tools_on_processes_that_generate_together(write_recipe, monkeypatch):
+    recipe = load_recipe([write_recipe("grpo", tools=["calculator"])], "grpo")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    check_machine(recipe)
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    with pytest.raises(RecipeError, match=r"tools, environment: .*vllm_mode: colocate"):
         check_machine(recipe)
 
 
@@ -85,3 +95,17 @@ def test_help_names_every_key_of_ours(method):
     text = usage(method)
     assert f"python -m r1_recipes.{method} recipes/NAME.yaml" in text
     assert "--dataset_name" in text and "--response_format" in text
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (RecipeError("x.yaml: lr: no"), 2, "error: x.yaml: lr: no\n"),
+        (KeyboardInterrupt(), 130, "same command"),
+        (SystemExit(7), 7, ""),
+    ],
+)
+def test_exit_status(error, status, said, capsys):
+    with pytest.raises(SystemExit) as ended, reported_errors():
+        raise error
+    assert ended.value.code == status and said in capsys.readouterr().err

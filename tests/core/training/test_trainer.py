@@ -112,8 +112,13 @@ def test_rows_are_sorted_with_all_that_belongs_to_them():
     masks = torch.tensor([[1, 0, 0], [1, 1, 1], [1, 1, 0], [0, 0, 0]])
     batch = {"prompt_mask": torch.ones(4, 2), "completion_mask": masks, "ids": masks * 7}
     batch |= {"names": ["one", "three", "two", "none"], "total": torch.tensor(6), "absent": None}
-    halves = [{k: v[i : i + 2] if hasattr(v, "__len__") and getattr(v, "ndim", 1) else v
-               for k, v in batch.items()} for i in (0, 2)]
+    halves = [
+        {
+            k: v[i : i + 2] if hasattr(v, "__len__") and getattr(v, "ndim", 1) else v
+            for k, v in batch.items()
+        }
+        for i in (0, 2)
+    ]
     first, second = by_length(halves)
     assert first["names"] + second["names"] == ["three", "two", "one", "none"]
     assert first["ids"].tolist() == [[7, 7, 7], [7, 7, 0]] and second["total"] == 6
@@ -160,7 +165,9 @@ def test_a_reward_that_fails_is_named_and_its_last_step_is_saved(
     _fails_at[:] = [3]
     line = failed(path, capsys)
     place = rf"\({re.escape(__file__)}:\d+\)"
-    assert re.search(rf"reward '{name}' fails: KeyError: 'gold' {place}.*after step 3\.", line), line
+    assert re.search(rf"reward '{name}' fails: KeyError: 'gold' {place}.*after step 3\.", line), (
+        line
+    )
     assert (run / "checkpoint-3" / "trainer_state.json").is_file()
     _fails_at.clear()
     grpo.main([path])
@@ -255,9 +262,9 @@ def test_a_row_shows_what_a_person_watches():
     header, row = table_row(LOGGED)
     names = "step reward accuracy language_ length cut entropy KL grad s/step ETA"
     assert " ".join(header.split()) == names
-    figures = "1/10 0.500 0.250 nan 37.2 1.000 4e-04 -0.125 1.23k 12.5 1:02"
+    figures = "1/10 0.5 0.25 nan 37.2 1 0.0004 -0.125 1.23e+03 12.5 1:02"
     assert " ".join(row.split()) == figures and len(header) == len(row)
-    assert table_row({"reward": None}) == (f"{'reward':>10}", f"{'nan':>10}")
+    assert table_row({"reward": None}) == (f"{'reward':>10}", f"{'-':>10}")
     assert table_row({"loss": "0.1221"})[1].split() == ["0.122"]
 
 

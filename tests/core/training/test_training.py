@@ -1,8 +1,11 @@
 """That training trains: tiny random models, exaggerated learning rates, what a run leaves behind."""
 
+import contextlib
 import dataclasses
 import json
+import shutil
 
+import pandas
 import pytest
 import yaml
 
@@ -71,7 +74,7 @@ def test_adapters_of_a_quantized_base_are_fp32():
     from types import SimpleNamespace
 
     import torch
-    from trl import GRPOTrainer
+    from trl import GRPOConfig, GRPOTrainer
 
     from r1_recipes.training.train import prepare
 
@@ -81,7 +84,8 @@ def test_adapters_of_a_quantized_base_are_fp32():
     recipe = SimpleNamespace(
         model=SimpleNamespace(load_in_4bit=True), script=SimpleNamespace(unfrozen_parameters=None)
     )
-    prepare(SimpleNamespace(args=SimpleNamespace(hub_token=None), model=model), recipe)
+    args = GRPOConfig(use_cpu=True, bf16=False, report_to="none")
+    prepare(SimpleNamespace(args=args, model=model), recipe)
     assert (model.weight.dtype, model.bias.dtype) == (torch.float32, torch.bfloat16)
 
 
@@ -123,7 +127,10 @@ def test_what_a_run_leaves_behind(write_recipe, tmp_path):
     lines = log_lines(run)
     assert "6 steps of 4 completions" in lines and f"saved to {run}" in lines
     (following,) = (line for line in lines if line.startswith("next: "))
-    assert f"--dataset_test_split train --model {load_recipe([path], 'grpo').model.model_name_or_path}" in following
+    assert (
+        f"--dataset_test_split train --model {load_recipe([path], 'grpo').model.model_name_or_path}"
+        in following
+    )
     assert yaml.safe_load((run / "recipe.yaml").read_text())["max_steps"] == 6
     card = (run / "README.md").read_text()
     assert "GRPO" in card and "r1-recipes" in card and "huggingface.co/datasets/" not in card
@@ -169,10 +176,47 @@ def test_the_resolved_recipe_loads_to_the_same_arguments(write_recipe, tmp_path,
 
 
 def test_no_step_is_an_error(write_recipe, tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        grpo.main([write_recipe("grpo", max_samples=1, per_device_train_batch_size=4)])
-    assert "1 training rows for 2 prompts a batch" in capsys.readouterr().err
+    for main, keys in (
+        (grpo.main, {"max_samples": 1}),
+        (sft.main, {"per_device_train_batch_size": 16, "dataloader_drop_last": True}),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main([write_recipe("grpo" if main is grpo.main else "sft", **keys)])
+        assert ended.value.code == 2 and "no step was trained" in capsys.readouterr().err
+        assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_weights_that_are_no_numbers_end_the_run(write_recipe, tmp_path, capsys):
+    words = ["--learning_rate", "1e30", "--max_steps", "4", "--lr_scheduler_type", "constant"]
     with pytest.raises(SystemExit) as ended:
-        keys = {"per_device_train_batch_size": 16, "dataloader_drop_last": True, "max_steps": 2}
+        sft.main([write_recipe("sft", logging_steps=1, save_strategy="no"), *words])
+    assert ended.value.code == 2 and "grad_norm: NaN at step" in capsys.readouterr().err
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize(("max_length", "kept"), [(64, 2), (16, 0)])
+def test_rows_whose_answer_max_length_cuts_away_are_counted(
+    write_recipe, tmp_path, capsys, max_length, kept
+):
+    rows = [{"prompt": "1+1?" * (40 * (n % 2)) + "2?", "completion": "2"} for n in range(4)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    keys = {
+        "dataset_name": str(tmp_path / "rows.jsonl"),
+        "mapper": "auto",
+        "max_length": max_length,
+    }
+    keys |= {"max_steps": 1, "per_device_train_batch_size": 2}
+    with contextlib.nullcontext() if kept else pytest.raises(SystemExit):
         sft.main([write_recipe("sft", **keys)])
-    assert ended.value.code == 2 and not (tmp_path / "run" / "model.safetensors").exists()
+    said = capsys.readouterr().err + "".join(log_lines(tmp_path / "run"))
+    assert f"{4 - kept} of 4 rows dropped: max_length cuts all of the answer" in said
+
+
+def test_a_model_s_own_min_p_does_not_thin_the_samples(write_recipe, tiny_model, tmp_path):
+    model = shutil.copytree(tiny_model, tmp_path / "thin")
+    own = {"do_sample": True, "min_p": 0.999}
+    (model / "generation_config.json").write_text(json.dumps(own))
+    path = write_recipe("grpo", model_name_or_path=str(model), max_steps=1, log_completions=True)
+    grpo.main([path])
+    (table,) = (tmp_path / "run" / "completions").glob("*.parquet")
+    assert len(set(pandas.read_parquet(table)["completion"].astype(str))) > 1

@@ -88,7 +88,9 @@ def log_probs(model):
         return model(IDS).logits.float().log_softmax(-1)
 
 
-@pytest.mark.parametrize("changes", [{}, {"use_rslora": True}, {"modules_to_save": ["norm"]}], ids=str)
+@pytest.mark.parametrize(
+    "changes", [{}, {"use_rslora": True}, {"modules_to_save": ["norm"]}], ids=str
+)
 def test_after_50_syncs_the_base_has_its_bits_and_vllm_the_policy(
     tiny_model, tmp_path, monkeypatch, changes
 ):

@@ -9,8 +9,8 @@ import pytest
 from numpy import float32
 
 from r1_recipes.common.errors import RecipeError
+from r1_recipes.extras.agents.build import TOOLS, environments_of, schemas, tools_of
 from r1_recipes.extras.agents.guard import Limits, ToolError, guarded, guarded_environment
-from r1_recipes.extras.agents.registry import TOOLS, build_environments, build_tools, schemas
 
 LIMITS = Limits(seconds=0.3, chars=100)
 
@@ -119,13 +119,13 @@ class Needy(Broken):
 @pytest.mark.parametrize(
     ("build", "problem"),
     [
-        (lambda: build_tools(["calculater"], LIMITS), "calculator"),
-        (lambda: build_tools(["math:pi"], LIMITS), "must be a function with a docstring"),
-        (lambda: build_environments("math:pi", {}, LIMITS), "must be a class with a method reset"),
+        (lambda: tools_of(["calculater"]), "calculator"),
+        (lambda: tools_of(["math:pi"]), "must be a function with a docstring"),
+        (lambda: environments_of("math:pi"), "must be a class with a method reset"),
         (lambda: schemas([], f"{__name__}:Undescribed"), "look because it has no docstring"),
         (
             lambda: schemas([], f"{__name__}:Needy"),
-            r"Needy: __init__ fails: .*'url' \(.*test_guard\.py:\d+\)\. Fix: write an "
+            r"Needy: __init__ fails: .*'url' \(.*test_guard\.py:\d+\)\. Fix: an "
             r"__init__ without arguments",
         ),
     ],

@@ -10,10 +10,9 @@ pytest.importorskip("trl")
 
 from trl import GRPOTrainer
 
-from r1_recipes.extras.dynamic_sampling import _GENERATED, DynamicSamplingGRPOTrainer
+from r1_recipes.extras.dynamic_sampling import _GENERATED, DynamicSamplingTrainer
 from tests.core.training.test_trainer import overrides
 
-SAMPLER = {"_get_train_sampler": ["self", "dataset"]}
 ROUNDS = {
     "_generate_and_score_completions": ["self", "inputs"],
     "_generate": ["self", "prompts"],
@@ -23,8 +22,8 @@ ROUNDS = {
 
 
 def test_every_private_override_is_pinned():
-    pinned = SAMPLER | ROUNDS
-    assert overrides(DynamicSamplingGRPOTrainer) == set(pinned)
+    pinned = ROUNDS
+    assert overrides(DynamicSamplingTrainer) == set(pinned)
     for name, parameters in pinned.items():
         theirs = list(inspect.signature(getattr(GRPOTrainer, name)).parameters)
         assert parameters is None or theirs == parameters, name

@@ -9,7 +9,6 @@ from typing import Any
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.extras.agents.build import agent
-from r1_recipes.extras.agents.registry import has_reward
 from r1_recipes.generation import Completion, load_model
 from r1_recipes.recipe.types import Recipe
 
@@ -56,6 +55,8 @@ class EpisodeGenerator:
             tools=tools,
             environment_factory=environments.get(None, environments) or None,
         )
+        # Private names of TRL: this one says that vLLM has these weights, and it does, from disk.
+        self.trainer._last_loaded_step = 0
 
     def __call__(self, rows: Any, temperature: float, count: int) -> list[list[Completion]]:
         """Play ``count`` episodes of each row."""
@@ -73,7 +74,7 @@ class EpisodeGenerator:
         episodes = [dict(row) for row in rows for _ in range(count)]
         size = max(1, settings.generation_batch_size // count) * count
         for start in range(0, len(episodes), size):
-            # A private name of TRL: it plays a batch, and hands it to the rewards.
+            # And this one plays a batch, and hands it to the rewards.
             trainer._generate_and_score_completions(episodes[start : start + size])
         return [self.made[at : at + count] for at in range(0, len(self.made), count)]
 
@@ -84,7 +85,7 @@ class EpisodeGenerator:
         ends = self.trainer.eos_token_ids
         for place, (turns, ids) in enumerate(zip(completions, completion_ids, strict=True)):
             reward, environment = None, environments[place] if environments else None
-            if environment is not None and has_reward(type(environment)):
+            if environment is not None and hasattr(environment, "get_reward"):
                 reward = environment.get_reward()
                 reward = asyncio.run(reward) if inspect.iscoroutine(reward) else reward
             # As rewards read it: an episode that ends in a tool's result has no answer.

@@ -5,18 +5,22 @@ ends a run or floods a conversation.
 """
 
 import asyncio
+import contextlib
 import functools
 import inspect
 import json
 import logging
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
+from r1_recipes.common import processes
 from r1_recipes.common.errors import RecipeError, defined_at, first_line, user_code_place
 from r1_recipes.common.messages import clip, transcript, without_surrogates
+from r1_recipes.recipe import Recipe
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +74,7 @@ def _tool_error(error: Exception, limits: Limits) -> ToolError:
     return ToolError(clip(without_surrogates(f"{type(error).__name__}: {error}"), limits.chars))
 
 
-def guarded_environment(kind: type, limits: Limits) -> type:
+def guarded_environment(kind: Any, limits: Limits) -> type:
     """Return the environment with guarded methods.
 
     If ``reset`` or ``get_reward`` fails, the row gets no reward.
@@ -78,47 +82,46 @@ def guarded_environment(kind: type, limits: Limits) -> type:
     public: dict[str, Any] = {"__doc__": kind.__doc__}
     for name, method in inspect.getmembers(kind, predicate=inspect.isfunction):
         if not name.startswith("_"):
-            public[name] = guarded(method, limits)
-            if isinstance(inspect.getattr_static(kind, name), staticmethod):
-                public[name] = staticmethod(public[name])
+            static = isinstance(inspect.getattr_static(kind, name), staticmethod)
+            public[name] = (
+                staticmethod(guarded(method, limits)) if static else guarded(method, limits)
+            )
 
+    @functools.wraps(kind.reset)
     def reset(self: Any, **row: Any) -> Any:
         self._reset_failed = True  # until it has succeeded
-        try:
-            observation = _bounded(_in_time(lambda: kind.reset(self, **row), limits.seconds), limits)
-        except Exception as error:
-            _report(kind, "reset", error, limits)
-            return None
-        self._reset_failed = False
-        return observation
+        with _reported(kind, "reset", limits):
+            result = _bounded(_in_time(lambda: kind.reset(self, **row), limits.seconds), limits)
+            self._reset_failed = False
+            return result
 
     def get_reward(self: Any) -> float | None:
-        if self._reset_failed:
-            return None
-        try:
-            value = _in_time(lambda: kind.get_reward(self), limits.seconds)
-            if value is None or not math.isfinite(value):  # numbers of NumPy and torch are allowed
-                raise ValueError(f"must return a finite number, got {value}")
-            return float(value)
-        except Exception as error:
-            _report(kind, "get_reward", error, limits)
-            return None
+        with _reported(kind, "get_reward", limits):
+            if not self._reset_failed:
+                value = _in_time(lambda: kind.get_reward(self), limits.seconds)
+                if value is None or not math.isfinite(value):  # NumPy's and torch's are allowed
+                    raise ValueError(f"must return a finite number, got {value}")
+                return float(value)
+        return None
 
-    public["reset"] = functools.wraps(kind.reset)(reset)
+    public["reset"] = reset
     if "get_reward" in public:
         public["get_reward"] = get_reward
     return type(kind.__name__, (kind,), public)
 
 
-def _report(kind: type, method: str, error: Exception, limits: Limits) -> None:
+@contextlib.contextmanager
+def _reported(kind: type, method: str, limits: Limits) -> Iterator[None]:
     """Warn that a method of an environment fails, or raise if the limits are strict."""
-    place = user_code_place(error) or defined_at(getattr(kind, method))
-    message = f"environment {kind.__name__}: {method} fails: {first_line(error)[:-1]}{place}"
-    if limits.strict:
-        raise RecipeError(
-            f"{message}. Fix: repair it, because in a run this row would get no reward"
-        ) from error
-    logger.warning("%s", message)
+    try:
+        yield
+    except Exception as error:
+        place = user_code_place(error) or defined_at(getattr(kind, method))
+        message = f"environment {kind.__name__}: {method} fails: {first_line(error)[:-1]}{place}"
+        if limits.strict:
+            fix = "repair it, because in a run this row would get no reward"
+            raise RecipeError(f"{message}. Fix: {fix}") from error
+        logger.warning("%s", message)
 
 
 def _bounded(result: Any, limits: Limits) -> Any:
@@ -134,28 +137,45 @@ def _bounded(result: Any, limits: Limits) -> Any:
 
 def _in_time(work: Callable[[], Any], seconds: float) -> Any:
     """Return the result of ``work``, run in a thread. Raise TimeoutError if it is too slow."""
-    outcome: list[tuple[Any, BaseException | None]] = []
+    future: Future[Any] = Future()
 
     def run() -> None:
         try:
             result = work()
             if inspect.iscoroutine(result):
-                result = asyncio.run(asyncio.wait_for(result, seconds))
-            outcome.append((result, None))
-        except BaseException as error:  # also SystemExit: a tool must not end a run
-            outcome.append((None, error))
+                result = asyncio.run(result)
+            future.set_result(result)
+        except Exception as error:
+            future.set_exception(error)
+        except BaseException as error:  # SystemExit: a tool must not end a run
+            future.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))
 
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if not outcome:
-        raise TimeoutError(f"no result after {seconds:g} s")
-    result, error = outcome[0]
-    if isinstance(error, Exception):
-        raise error
-    if error is not None:
-        raise RuntimeError(f"{type(error).__name__}: {error}")
-    return result
+    threading.Thread(target=run, daemon=True).start()
+    return future.result(seconds)
+
+
+def check_turns(recipe: Recipe) -> None:
+    """Refuse tools on several processes that generate together.
+
+    Each process asks for further turns until its own completions are done, so their numbers of
+    calls differ (TRL 1.16: grpo_trainer.py, ``_tool_call_loop``). Where a call takes all processes,
+    they would hang, or train on each other's completions.
+    """
+    from accelerate.utils import parse_flag_from_env  # heavy
+
+    training, plugin = recipe.training, recipe.training.deepspeed_plugin
+    sharded = parse_flag_from_env("ACCELERATE_USE_FSDP") or (plugin and plugin.zero_stage == 3)
+    together = sharded and (training.vllm_enable_sleep_mode or not training.use_vllm)
+    together = together or (
+        training.use_vllm
+        and (training.vllm_mode == "server" or training.vllm_tensor_parallel_size > 1)
+    )
+    if together and processes.world_size() > 1:
+        raise RecipeError(
+            f"{recipe.path}: tools, environment: processes that generate together would mix up "
+            "their completions. Fix: use_vllm: true, vllm_mode: colocate, "
+            "vllm_tensor_parallel_size: 1, vllm_enable_sleep_mode: false"
+        )
 
 
 def for_the_table(episodes: Sequence[list[dict[str, Any]]]) -> list[str]:

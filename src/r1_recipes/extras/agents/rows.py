@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError, defined_at, own_code
-from r1_recipes.extras.agents.registry import ENVIRONMENTS
+from r1_recipes.extras.agents.build import ENVIRONMENTS
 from r1_recipes.extras.generated import Draws, distinct_rows
 
 if TYPE_CHECKING:

@@ -6,23 +6,18 @@
 
 import argparse
 import contextlib
-import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from unittest import mock
 
 from r1_recipes.common import console, processes
-from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.yaml_text import read_yaml
 from r1_recipes.extras.preflight import contract, data, fit, signal, template
 from r1_recipes.extras.preflight.findings import ERROR, OK, WARNING, AbortChecks, Report
 from r1_recipes.models.smoke import smoke_overrides
 from r1_recipes.recipe import Recipe, load_recipe
 from r1_recipes.training.train import check_machine, check_rewards
-
-# With `python -m`, __name__ is "__main__".
-logger = logging.getLogger("r1_recipes.preflight")
 
 # A recipe or command line with any of these keys is for GRPO.
 _GRPO_KEYS = ("reward_funcs", "environment", "num_generations")
@@ -112,16 +107,11 @@ def read_recipe(report: Report, argv: Sequence[str], processes: int) -> Recipe:
     """
     with report.refusals("recipe.unusable", essential=True):
         settings = read_yaml(Path(argv[0]))
-        if settings.get("mapper") in ("preference", "safe_rlhf"):
-            raise RecipeError(
-                f"{argv[0]}: is for python -m r1_recipes.reward, which preflight cannot check"
-            )
         keys = {word.partition("=")[0].removeprefix("--") for word in argv}.union(settings)
         method = "sft" if keys.isdisjoint(_GRPO_KEYS) else "grpo"
         recipe = load_recipe(argv, method, smoke_overrides, processes)
-    count = len(recipe.settings)
-    message = f"{recipe.path} is a {method} recipe with {count} keys, all of them known"
-    report.add(OK, "recipe.read", message)
+    found = f"a {method} recipe with {len(recipe.settings)} keys, all of them known"
+    report.add(OK, "recipe.read", f"{recipe.path} is {found}")
     for warning in dict.fromkeys(recipe.warnings):
         report.add(WARNING, "recipe.translated", warning)
     return recipe

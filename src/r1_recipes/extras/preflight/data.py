@@ -1,13 +1,11 @@
 """Check the data: dropped rows, lengths, and which reference answers the rewards can read."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from r1_recipes import verification
 from r1_recipes.common.messages import clip, words
@@ -27,10 +25,6 @@ from r1_recipes.rewards import READS_GOLD, reward_parameters
 from r1_recipes.rewards.call import readable_golds, right_answer
 from r1_recipes.training.rows import load_splits
 
-if TYPE_CHECKING:
-    from datasets import Dataset
-    from transformers import PreTrainedTokenizerBase
-
 # Tokens are counted in a sample of evenly spaced rows, and in the rows with most characters.
 _MEASURED, _LONGEST = 2000, 200
 # A sample of reference answers, evenly spaced. Reading an expression takes milliseconds.
@@ -42,9 +36,7 @@ _AMBIGUOUS_NUMBER = re.compile(
 )
 
 
-def load(
-    report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokenizerBase
-) -> Dataset:
+def load(report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer: Any) -> Any:
     """Return the training rows of a run. Show three as the model reads them, each with its answer,
     and report the dropped rows.
     """
@@ -53,16 +45,13 @@ def load(
         loaded, rows = splits.train_report, splits.train
         for index in evenly_spaced(len(rows), 3):
             _show_row(report, tokenizer, index, rows[index])
-    message = str(loaded)
-    if splits.test_report:
-        message += f"; test split: {splits.test_report}"
+    message = f"{loaded}; test split: {splits.test_report or 'not read'}"
     report.add(WARNING if 2 * loaded.dropped.total() > loaded.read else OK, "data.rows", message)
-    if loaded.unused:
-        message = f"no prompt and no target holds the columns {', '.join(loaded.unused)}"
-        report.add(OK, "data.columns", message)
+    columns = ", ".join(loaded.unused) or "none"
+    report.add(OK, "data.columns", f"columns that no prompt and no target holds: {columns}")
     if splits.overlap:
-        message = f"{splits.overlap} training rows have a question of the test split, so training "
-        report.add(WARNING, "data.overlap", f"{message}drops them and keeps {len(rows)} rows")
+        message = f"training drops {splits.overlap} rows that have a question of the test split"
+        report.add(WARNING, "data.overlap", message)
     return rows
 
 
@@ -82,8 +71,8 @@ def _show_row(report: Report, tokenizer: Any, index: int, row: dict[str, Any]) -
 def check_lengths(
     report: Report,
     recipe: Recipe,
-    rows: Dataset,
-    tokenizer: PreTrainedTokenizerBase,
+    rows: Any,
+    tokenizer: Any,
     window: int | None,
 ) -> None:
     """Compare the lengths of rows with the model's window, and of SFT examples with max_length."""
@@ -97,17 +86,15 @@ def check_lengths(
     )
     room = (window or sys.maxsize) - (training.max_completion_length if grpo else 0)
     too_long = [index for index, length in lengths.items() if length > room]
-    level = OK
+    level = WARNING if too_long else OK
     if too_long:
-        level = WARNING
-        key = "max_prompt_tokens" if grpo else "max_length"
         message += (
             f". {len(too_long)} of {count} measured rows may exceed it, with their completion "
-            f"(rows {join_names(too_long)}). Fix: {key}: {max(1, room)}"
+            f"(rows {join_names(too_long)}). Fix: {'max_prompt_tokens' if grpo else 'max_length'}: "
+            f"{max(1, room)}"
         )
-    if window and longest + grpo > window:  # A prompt needs room for a token of the completion.
-        level = ERROR
-    report.add(level, "data.window", message)
+    # A prompt needs room for a token of the completion.
+    report.add(ERROR if longest + grpo > (window or longest + 1) else level, "data.window", message)
     if not grpo and training.max_length:
         cut = sum(length > training.max_length for length in lengths.values())
         message = f"max_length {training.max_length} cuts {cut} of {count} measured examples"
@@ -116,7 +103,7 @@ def check_lengths(
         report.add(graded(cut / count, error_at=0.5), "data.max_length", message)
 
 
-def _measured(grpo: bool, rows: Dataset, tokenizer: Any) -> dict[int, int]:
+def _measured(grpo: bool, rows: Any, tokenizer: Any) -> dict[int, int]:
     """Return the tokens of a sample of prompts (GRPO) or examples (SFT), by row."""
     render = partial(tokenizer.apply_chat_template, tokenize=False)
     sizes = [len(words(prompt)) for prompt in rows["prompt"]]
@@ -132,9 +119,7 @@ def _measured(grpo: bool, rows: Dataset, tokenizer: Any) -> dict[int, int]:
     return dict(zip(picked, map(len, tokens), strict=True))
 
 
-def check_golds(
-    report: Report, rewards: Mapping[str, Callable], rows: Dataset, locale: str
-) -> None:
+def check_golds(report: Report, rewards: Mapping[str, Callable], rows: Any, locale: str) -> None:
     """Report reference answers that the rewards cannot read, or may read in a surprising way."""
     if "solution" not in rows.column_names:
         return
@@ -167,7 +152,7 @@ def _conflicting_solutions(questions: Iterable[str], solutions: Iterable[Any]) -
     return ""
 
 
-def _check_readable(report: Report, name: str, readable: dict[int, bool], rows: Dataset) -> None:
+def _check_readable(report: Report, name: str, readable: dict[int, bool], rows: Any) -> None:
     """Report the reference answers that a reward cannot read, and so never rewards."""
     unread = [index for index, read in readable.items() if not read]
     message = f"{name} can read all {len(readable)} reference answers"

@@ -160,14 +160,12 @@ def check_cost(report: Report, recipe: Recipe, rows: int, processes: int) -> int
     epochs = rows * group / texts * training.num_train_epochs
     steps = training.max_steps if training.max_steps > 0 else math.ceil(epochs)
     longest = getattr(training, "max_completion_length", getattr(training, "max_length", None))
-    prompts = texts * steps // group
     message = f"about {steps:,} steps of {texts // group} prompts x {group}"
     message += f", at most {texts * steps * longest:,} tokens" if longest else ""
     if report.seconds:
-        seconds = median(report.seconds)
-        time = timedelta(seconds=round(seconds * prompts / processes))
+        seconds = median(report.seconds) * texts * steps // group / processes
         message += (
-            f"; sampling them takes about {time} (h:mm:ss) at {seconds:.2g} s per group, one group "
+            f"; sampling them takes about {timedelta(seconds=round(seconds))} (h:mm:ss), one group "
             "at a time, without training; larger batches and vLLM are faster"
         )
     report.add(OK, "fit.cost", message)

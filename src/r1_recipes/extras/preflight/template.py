@@ -1,9 +1,7 @@
 """Check that the chat template starts and ends a response as the format and trainer expect."""
 
-from __future__ import annotations
-
 import contextlib
-from typing import TYPE_CHECKING
+from typing import Any
 
 from jinja2 import TemplateError
 
@@ -13,13 +11,8 @@ from r1_recipes.models.tokenizer import generation_prompt, load_tokenizer, turn_
 from r1_recipes.prompts import FORMATS, ResponseFormat, leaves_open
 from r1_recipes.recipe import Recipe
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
-
-def read_tokenizer(
-    report: Report, recipe: Recipe
-) -> tuple[PreTrainedTokenizerBase, ResponseFormat]:
+def read_tokenizer(report: Report, recipe: Recipe) -> tuple[Any, ResponseFormat]:
     """Return the tokenizer and the response format of the training."""
     with report.refusals("contract.tokenizer", essential=True):
         tokenizer, fmt = load_tokenizer(recipe)
@@ -28,9 +21,7 @@ def read_tokenizer(
     return tokenizer, fmt
 
 
-def _check_start(
-    report: Report, recipe: Recipe, tokenizer: PreTrainedTokenizerBase, fmt: ResponseFormat
-) -> None:
+def _check_start(report: Report, recipe: Recipe, tokenizer: Any, fmt: ResponseFormat) -> None:
     """Report a turn that opens with the reasoning tag of another format (R1's distills do)."""
     tags, opening = fmt.reasoning_tags or (), generation_prompt(tokenizer)
     pairs = {other.reasoning_tags for other in FORMATS.values() if other.reasoning_tags}
@@ -50,7 +41,7 @@ def _check_start(
         report.add(OK, "contract.prefill", message)
 
 
-def _check_end(report: Report, recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> None:
+def _check_end(report: Report, recipe: Recipe, tokenizer: Any) -> None:
     """Report a model that does not stop where the template ends a message, as base models do."""
     from transformers import GenerationConfig
 
