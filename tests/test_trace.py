@@ -8,6 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from r1_recipes import grpo
 from r1_recipes.data import load_dataset
 from r1_recipes.prompts import get_response_format
 from r1_recipes.recipe import load_recipe
@@ -58,3 +61,10 @@ def test_a_row_of_gsm8k_to_its_prompt(write_recipe: Callable[..., str], tmp_path
     names = called(lambda: made.append(load_dataset(recipe.script, fmt, "grpo")))
     assert len(made[0][0]) == 9
     check(names, 15, 7)
+
+
+@pytest.mark.slow
+def test_a_smoke_run_of_the_flagship(offline) -> None:
+    """The budget is 150 in 30 files; it was 386 in 63."""
+    path = str(REPOSITORY / "recipes" / "gsm8k_qwen05b.yaml")
+    check(called(lambda: grpo.main([path, "--smoke"])), 186, 40)

@@ -15,8 +15,6 @@ from r1_recipes.common.masking import masked_text
 
 logger = logging.getLogger(__name__)
 
-LOG_FILE = "run.log"
-
 
 def say(text: str) -> None:
     """Write a result to stdout, which can be piped. Only results go to stdout."""

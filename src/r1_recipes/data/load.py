@@ -3,11 +3,13 @@
 Where does a row, or a part of it, go missing?
 
 - A **row** is dropped by ``SkipRow``, which a mapper, ``data/messages.py`` or ``data/prompt.py``
-  raises, by ``max_prompt_tokens``, :func:`drop_unanswered` or :func:`drop_overlap`.
-  :class:`LoadReport` counts each reason.
+  raises, by ``max_prompt_tokens`` or :func:`drop_unanswered`: :class:`LoadReport` counts each
+  reason. ``max_samples``, a mixture's ``weight`` and ``test_split_size`` leave out what they say,
+  and :func:`drop_overlap` is a warning of ``training/rows.py``.
 - A **column** reaches the model through its mapper alone. :class:`Row` notes which columns the
   mapper and ``prompt_template`` look at. The others are in ``LoadReport.unused``, and in the log.
-  They still reach the rewards of GRPO, except for :func:`_kept_columns`.
+  Those that :func:`_kept_columns` returns still reach the rewards of GRPO: of one source all
+  but the names in ``_RESERVED``, of a mixture ``keep_columns``.
 - A **message** or a part of it that no prompt can hold is named by ``data/messages.py``.
 - A **field of the mapped row** that no reward sees is in ``data/prompt.py``: ``_HIDDEN``.
 """
@@ -94,7 +96,7 @@ class LoadReport:
     unused: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        dropped = [f"{count} dropped: {reason}" for reason, count in self.dropped.most_common()]
+        dropped = [f"{count} dropped: {reason}" for reason, count in self.dropped.most_common(20)]
         return "; ".join([f"{self.kept} of {self.read} rows kept", *dropped])
 
 
@@ -260,7 +262,8 @@ def _mapper(how: Rendering, part: Part, columns: list[str]) -> Any:
     name, config = part.mapper or args.mapper, part.mapper_config or args.mapper_config or {}
     if name == "auto" and args.environment:
         name = "environment"  # its rows may have the columns of another mapper, too
-    if name in COLUMNS_BY_KEYS:
+    # Another mapper refuses them by name. In a mixture they are for the parts that read them.
+    if name in COLUMNS_BY_KEYS or not args.dataset_mixture:
         config = {key: getattr(args, key) for key in COLUMN_KEYS} | config
     if name == "auto" and how.method == "sft" and not any(map(config.get, COLUMN_KEYS)):
         if {"messages", "conversations"} & found and "reannotated_messages" not in found:

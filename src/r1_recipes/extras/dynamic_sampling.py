@@ -151,7 +151,8 @@ class DynamicSamplingTrainer(RecipeTrainer):
         """
         world, size = self.accelerator.num_processes, self.num_generations
         step = world // math.gcd(size, world)
-        draw = Random(f"{self.args.seed} {self.state.global_step} {number}")
+        # _step counts micro-batches: a step may generate several times.
+        draw = Random(f"{self.args.seed} {self.state.global_step} {self._step} {number}")
         rows = draw.choices(range(len(self.train_dataset)), k=math.ceil(groups / step) * step)
         share = len(rows) * size // world
         first = self.accelerator.process_index * share

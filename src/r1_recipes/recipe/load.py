@@ -160,7 +160,8 @@ def own_parameters(method: str, given: Settings) -> tuple[type, dict[str, list[s
     The names come apart too, by the field of :class:`Recipe` that gets them.
     """
     names = given.get("reward_funcs") or []
-    names = names if isinstance(names, list) else [names]
+    if isinstance(names, str):  # accuracy,format
+        names = given["reward_funcs"] = [name.strip() for name in names.split(",")]
     models, owners = given.get("reward_models") or {}, {}
     if method in REWARDED:
         with located("reward_funcs"):

@@ -33,7 +33,7 @@ class RecipeArguments:
     dataset_revision: str | None = _key("Revision of the hub dataset.")
     dataset_train_split: str = _key("Split to train on.", "train")
     dataset_test_split: str = _key(
-        "Split to evaluate on; read only if eval_strategy is not 'no'.", "test"
+        "Split of held-out rows, for evaluate and eval_strategy.", "test"
     )
     dataset_mixture: dict | None = _key(
         "Several datasets: {datasets: [{id, config, split, columns, weight, mapper, task, "
@@ -326,11 +326,8 @@ class Recipe(Generic[Arguments, Config]):
 
 
 GRPORecipe = Recipe[GRPORecipeArguments, "trl.GRPOConfig"]
-SFTRecipe = Recipe[TurnsRecipeArguments, "trl.SFTConfig"]
-RewardRecipe = Recipe[TurnsRecipeArguments, "trl.RewardConfig"]
 DistillRecipe = Recipe[DistillRecipeArguments, Any]  # distill_with chooses between three configs
 GenerateRecipe = Recipe[GenerateRecipeArguments, GenerationSettings]
-EvaluateRecipe = Recipe[EvaluateRecipeArguments, SamplingSettings]
 
 
 def namespace_value(recipe: Recipe, key: str) -> Any:

@@ -85,7 +85,7 @@ class Metrics(TrainerCallback):
         ):
             # The last line may be torn, if the machine went down while it was written.
             with contextlib.suppress(ValueError, KeyError):
-                if 0 < json.loads(line)["step"] <= state.global_step:
+                if state.global_step and json.loads(line)["step"] <= state.global_step:
                     kept += line + "\n"
         write_whole(self._path, kept)
         for table in self._folder.glob("*completions/completions_*.parquet"):
@@ -97,7 +97,7 @@ class Metrics(TrainerCallback):
         if logs and math.isnan(float(logs.get("grad_norm", 0))) and not args.fp16:
             raise RecipeError(
                 f"grad_norm: NaN at step {state.global_step}, so the weights are no numbers any "
-                "more, and nothing is saved. Fix: a lower learning_rate, in another output_dir"
+                "more. Fix: a lower learning_rate, in another output_dir"
             )
         if state.is_world_process_zero and logs:
             numbers = {key: value for key, value in logs.items() if isinstance(value, int | float)}
@@ -116,6 +116,7 @@ class SaveAndStop(TrainerCallback):
 
     def __init__(self) -> None:
         self.requested = 0.0  # when, or 0.0
+        self._agreed = False  # by all processes
 
     def request(self, number: int, frame: Any) -> None:
         """Handle a signal."""
@@ -135,13 +136,13 @@ class SaveAndStop(TrainerCallback):
         # Processes get the signal at different moments. If only one stopped, the others would hang.
         if any(processes.gather([self.requested > 0])):
             self.requested = self.requested or time.monotonic()
-            control.should_training_stop = True
+            self._agreed = control.should_training_stop = True
             control.should_save = control.should_save or args.save_strategy != "no"
             # It comes before the checkpoint, and may take longer than a scheduler waits.
             control.should_evaluate = False
 
     def on_epoch_end(self, args, state, control, **kwargs) -> None:
-        if self.requested:  # the checkpoint is saved
+        if self._agreed:  # the checkpoint is saved
             control.should_evaluate = control.should_save = False
 
 
@@ -199,13 +200,14 @@ class LearnsNothing(TrainerCallback):
     def __init__(self, weights: dict[str, float]) -> None:
         self._weights = weights
         self._held: dict[str, int] = {}  # cause -> since which step it holds
+        self._latest = 0  # step that was logged
         self._said: set[str] = set()
 
     def on_log(self, args, state, control, logs=None, **kwargs) -> None:
         if not logs or "loss" not in logs:  # an evaluation's
             return
         found = dict(self._causes(args, logs))
-        before = state.global_step - max(1, int(state.logging_steps))
+        before, self._latest = self._latest or state.global_step - 1, state.global_step
         self._held = {cause: self._held.get(cause, before) for cause in found}
         for cause, began in self._held.items():
             if state.global_step - began >= _STEPS and cause not in self._said:

@@ -41,7 +41,7 @@ def load_splits(
 ) -> Splits:
     """Return training rows, and evaluation rows unless ``eval_strategy`` is "no".
 
-    No question of the test split is trained on.
+    Then no question of the test split is trained on.
     """
     script = recipe.script
     # GOLD's data are prompts and answers: it learns from both, by lmbda.

@@ -145,6 +145,8 @@ def accepted_changes(recipe: Recipe, folder: Path, before: dict[str, Any]) -> li
     """
     where = f"output_dir {folder}: already holds "
     fix = "Fix: the old values, or another --output_dir"
+    if not before:
+        raise RecipeError(f"{where}checkpoints of another program. Fix: another --output_dir")
     if (before.get("recipe"), before.get("method")) != (recipe.name, recipe.method):
         of = f"{before.get('method')} run of {before.get('recipe')!r}"
         raise RecipeError(

@@ -55,7 +55,9 @@ def start(argv: Sequence[str] | None, method: str) -> Run:
     run = open_run(recipe)
     if processes.is_main_process():
         # The log of a start that failed before its first checkpoint is not part of this run.
-        log = LogFile(run.output_dir / "run.log", "a" if run.checkpoint else "w")
+        log = LogFile(
+            run.output_dir / "run.log", "a" if run.checkpoint or method == "generate" else "w"
+        )
         replace_handler(LogFile, log)
     logger.info("%s: %s -> %s", recipe.path, method, run.output_dir)
     if note and not recipe.training.use_cpu:

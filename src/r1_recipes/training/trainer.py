@@ -35,7 +35,8 @@ _UNJUDGED_BATCHES = 3  # in a row, and training stops
 
 class RecipeTrainer(GRPOTrainer):
     """TRL's trainer that computes no padding, logs seconds by phase, stops on all processes if a
-    reward fails on one, keeps FSDP 2's log-probabilities in fp32, and writes evaluations apart.
+    reward fails on one, keeps FSDP 2's log-probabilities in fp32, samples as the recipe says, and
+    writes evaluations apart.
     """
 
     _buffered_inputs: Any  # the micro-batches of the latest generation
