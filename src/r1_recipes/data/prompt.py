@@ -21,7 +21,7 @@ from r1_recipes.prompts import ResponseFormat
 
 # Keys of a mapped row that do not become columns: of any method, and of GRPO.
 _HIDDEN = {"rejected", "messages", "well_formed", "calls"}
-_TAKEN = {"prompt", "prompts", "completion", "completions", "completion_ids", "log_extra"}
+_TAKEN = ("prompt", "prompts", "completion", "completions", "completion_ids", "log_extra")
 _HIDDEN_FROM_GRPO = _HIDDEN | {"question", "reasoning", "answer", "response"}
 _SLOT = re.compile(r"\{([^{}\n]+)\}")
 
@@ -65,7 +65,12 @@ def turn_tokens(tokenizer: Any) -> list[str]:
 
 def trainer_columns(row: dict[str, Any], mapped: MappedRow, how: Rendering) -> dict[str, Any]:
     """Return ``prompt`` and what else the trainer of a method takes, or raise :class:`SkipRow`."""
-    _check_mapped(mapped)
+    usable = isinstance(mapped, dict) and not any(key in mapped for key in _TAKEN)
+    if not usable or not ("turns" in mapped or isinstance(mapped.get("question"), str)):
+        raise RecipeError(
+            f"mapper: must return {{'question': …, 'solution': …}} and no {', '.join(_TAKEN)}, "
+            f"or raise SkipRow('why') to drop the row, got {mapped!r:.80}"
+        )
     if "turns" in mapped:
         columns = _conversation(mapped, how)
     else:
@@ -84,18 +89,6 @@ def trainer_columns(row: dict[str, Any], mapped: MappedRow, how: Rendering) -> d
     if how.turn_tokens:
         _check_texts(columns, how.turn_tokens)
     return columns
-
-
-def _check_mapped(mapped: Any) -> None:
-    """Refuse what is no mapped row, or would replace what TRL gives the rewards."""
-    usable = isinstance(mapped, dict)
-    if not usable or not ("turns" in mapped or isinstance(mapped.get("question"), str)):
-        raise RecipeError(
-            f"mapper: must return {{'question': …, 'solution': …}}, or raise SkipRow('why') to "
-            f"drop the row, got {mapped!r:.80}"
-        )
-    if taken := _TAKEN & mapped.keys():
-        raise RecipeError(f"mapper: {min(taken)!r} is a name of TRL's. Fix: another key")
 
 
 def _check_texts(columns: dict[str, Any], tokens: Sequence[str]) -> None:

@@ -207,7 +207,8 @@ class LearnsNothing(TrainerCallback):
         if not logs or "loss" not in logs:  # an evaluation's
             return
         found = dict(self._causes(args, logs))
-        before, self._latest = self._latest or state.global_step - 1, state.global_step
+        before = self._latest or max(0, state.global_step - max(1, int(state.logging_steps)))
+        self._latest = state.global_step
         self._held = {cause: self._held.get(cause, before) for cause in found}
         for cause, began in self._held.items():
             if state.global_step - began >= _STEPS and cause not in self._said:

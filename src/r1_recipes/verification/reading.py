@@ -67,7 +67,10 @@ _RUN = re.compile(
 _WORD = re.compile(
     r"(?i)(?<![\\a-z\d)}*^_/+-])(?<!begin\{)(?<!end\{)(?=[a-z]*[aeiouy])[a-z]{3,}(?![a-z*^_/+])"
 )
-_ONLY_WORDS = re.compile(r"(?i:no|yes|true|false|none|.*\d\s*[ap]\.?\s?m\b.*)|[A-Z]{2,5}")  # 4 p.m.
+_DATE = r"\d{4}[-/]\d\d?[-/]\d\d?|\d\d?[-/]\d\d?[-/]\d{4}"  # no subtraction
+_ONLY_WORDS = re.compile(
+    rf"(?i:no|yes|true|false|none|.*\d\s*[ap]\.?\s?m\b.*)|[A-Z]{{2,5}}|{_DATE}"  # 4 p.m.
+)
 _GLUED = (  # units that may follow a number without a space; 2mg may be a product
     r"(?:[mcdk]m|ft|yd|mi|kg|lbs?|oz|ms|secs?|mins?|hrs?|hours?|m[lL]|mph|kph|rpm|[kM]?Hz|[km]?Pa|"
     r"[kM][JWV])(?![A-Za-z])"

@@ -185,7 +185,7 @@ def test_three_batches_without_a_reward_stop_the_run(write_recipe, tmp_path, cap
 def test_what_is_not_a_number_per_completion_is_an_error(result):
     errors = []
     paid = safe(lambda completions, **columns: result, errors)(completions=["a", "b"])
-    assert paid == [0.0, 0.0] and len(errors) == 1 and f"{__file__}:" not in errors[0]
+    assert paid == [0.0, 0.0] and len(errors) == 1 and f"{__file__}:" in errors[0]
 
 
 # Evaluation

