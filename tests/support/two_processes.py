@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from accelerate import PartialState
 
 from r1_recipes import grpo, sft
 from r1_recipes.common import processes
@@ -86,7 +87,7 @@ def main() -> None:
         recipe = folder / f"{name}.yaml"
         if processes.rank() == 0:
             recipe.write_text(yaml.safe_dump(settings(folder, model, data, name, **changes)))
-        processes.connect(use_cpu=True)
+        PartialState(cpu=True)
         processes.wait()
         entry_point([str(recipe)])
         processes.wait()

@@ -245,7 +245,10 @@ def _check_calls(how: Rendering) -> None:
     from trl.chat_template_utils import supports_tool_calling  # heavy
 
     if how.tokenizer is not None and not supports_tool_calling(how.tokenizer):
-        raise SkipRow("a tool call, which the chat template cannot write")
+        raise SkipRow(
+            "a tool call, which the chat template cannot write. Fix: a model whose template can, "
+            "or chat_template: recipes/templates/short_tools.jinja"
+        )
     say_once("the loss is also on the results of tools, unless assistant_only_loss is true")
 
 

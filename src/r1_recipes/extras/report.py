@@ -380,7 +380,7 @@ def write(folders: Sequence[Path], output: Path | None = None) -> Path:
 def refresh(*folders: Path, output: Path | None = None) -> None:
     """Write the page during or after a run. A fault is a warning, because it must not stop it."""
     try:
-        logger.info("report: %s", write(folders, output))
+        write(folders, output)
     except Exception as error:
         logger.warning("%s was not written: %s", REPORT_FILE, first_line(error))
 

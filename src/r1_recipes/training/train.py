@@ -309,6 +309,7 @@ def save(trainer: Trainer, run: Run) -> None:
         logger.info("the smoke run passed. Its folder is removed")
         return
     logger.info("saved to %s", folder)
+    logger.info("report: %s", folder / "report.html")
     if recipe.method == "grpo" and not recipe.script.smoke:
         split = [] if not nothing_held_out(recipe, 1) else ["--dataset_test_split", "train"]
         words = ["python", "-m", "r1_recipes.evaluate", str(recipe.path), *split]

@@ -107,6 +107,8 @@ def read_recipe(report: Report, argv: Sequence[str], processes: int) -> Recipe:
     """
     with report.refusals("recipe.unusable", essential=True):
         settings = read_yaml(Path(argv[0]))
+        if settings.get("mapper") in ("preference", "safe_rlhf"):
+            raise ValueError(f"{argv[0]}: preflight cannot check a reward model's recipe")
         keys = {word.partition("=")[0].removeprefix("--") for word in argv}.union(settings)
         method = "sft" if keys.isdisjoint(_GRPO_KEYS) else "grpo"
         recipe = load_recipe(argv, method, smoke_overrides, processes)

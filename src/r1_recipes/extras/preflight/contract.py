@@ -99,6 +99,14 @@ def check_prompt(report: Report, recipe: Recipe, fmt: ResponseFormat, rows: Data
         report.add(OK, "contract.prompt", f"{message} and the prompt asks for none")
         return
     prompts = [f"{words(row['prompt'])}\n{fmt.prefill}" for row in sample]
+    asked = [tag for tag in fmt.tags if all(tag in prompt for prompt in prompts)]
+    if sft and asked and not tags:
+        message = (
+            f"the prompt asks for {' and '.join(asked)}, and the targets lack them: SFT teaches "
+            "not to write the format. Fix: system_prompt: '', or targets in the format"
+        )
+        report.add(WARNING, "contract.prompt", message)
+        return
     lacking = [tag for tag in tags if not all(tag.rstrip("{") in prompt for prompt in prompts)]
     message = (
         f"the prompt asks for {' and '.join(tags) or 'no tags'}, as response_format "
