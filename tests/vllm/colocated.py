@@ -46,7 +46,7 @@ def main() -> None:
         how
     ]
     # A run without a GPU goes without vLLM, or is refused, since TRL's way fails there.
-    load._follow_machine = lambda *arguments: {}
+    load.follow_machine = lambda *arguments: {}
     engine = vllm_generation.LLM
     # In the trainer's precision, so that both compute the same; and compiling the model would take
     # most of the test.
