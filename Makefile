@@ -1,6 +1,6 @@
 # Every target sets up what it needs in .venv, and can be run again at any time. `make` alone prints this list.
 #   make install                 torch, TRL and the test tools, several GB; on a GPU machine make install EXTRAS=vllm adds vLLM
-#   make demo                    cold start and GRPO on two CPU cores, 6 to 12 minutes
+#   make demo                    cold start and GRPO on two CPU cores, 5 to 12 minutes
 #   make agent                   a model learns to call its calculator, on two CPU cores
 #   make r1-mini                 all of DeepSeek-R1's stages, on two CPU cores
 #   make distill                 a short teacher, its answers, SFT on them, on two CPU cores
