@@ -7,7 +7,6 @@ are compared in pairs, row by row.
 from __future__ import annotations
 
 import contextlib
-import inspect
 import logging
 import math
 import re
@@ -22,7 +21,7 @@ from r1_recipes.common.messages import transcript, without_surrogates
 from r1_recipes.generation import Completion
 from r1_recipes.prompts.formats import ResponseFormat
 from r1_recipes.recipe.types import Recipe
-from r1_recipes.rewards import answer_rewards, get_reward_funcs
+from r1_recipes.rewards import COMPARING, answer_rewards, get_reward_funcs
 from r1_recipes.rewards.answers import parsed_answer
 from r1_recipes.rewards.call import score
 from r1_recipes.rewards.tasks import route
@@ -76,14 +75,6 @@ def judges_of(
         name: functions[name] if name in functions else get_reward_funcs([name], fmt)[0]
         for name in answer_rewards(functions)
     }
-
-
-def compares_with_gold(judge: Callable) -> bool:
-    """Return whether a reward compares an answer with the reference answer.
-
-    Such a reward can also score an answer from another place of the completion.
-    """
-    return "solution" in inspect.signature(getattr(judge, "reward", judge)).parameters
 
 
 def score_table(
@@ -168,7 +159,7 @@ def verdicts(
         values = (known or {}).get(name) or score(name, judge, rows, texts, None, turns=turns)
         best = Series(values, dtype=float)
         is_open, strict = strict.isna(), strict.fillna(best)
-        for pick in (final_answer, _last_number) if compares_with_gold(judge) else ():
+        for pick in (final_answer, _last_number) if name in COMPARING else ():
             wrong = best.index[is_open & (best < 1)]
             moved = {i: text for i in wrong if (text := _moved_answer(fmt, texts[i], pick))}
             if moved:
