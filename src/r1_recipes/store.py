@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from r1_recipes.common import processes
-from r1_recipes.common.console import progress
+from r1_recipes.common.console import bar
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.generation import Completion, Generator, Messages, TransformersGenerator
 from r1_recipes.recipe.types import Recipe, namespace_value
@@ -20,10 +20,22 @@ logger = logging.getLogger(__name__)
 
 Plan = tuple[float, int]  # a temperature (0 is greedy), and the number of completions of each row
 # Settings that a completion depends on, beside its prompt, its plan, the weights and the template.
-_SHAPING = (
-    "model_name_or_path model_revision dtype tools environment max_tool_calling_iterations seed "
-    "max_completion_length top_p top_k min_p repetition_penalty chat_template_kwargs prefill"
-)
+SHAPING = [
+    "model_name_or_path",
+    "model_revision",
+    "dtype",
+    "tools",
+    "environment",
+    "max_tool_calling_iterations",
+    "seed",
+    "max_completion_length",
+    "top_p",
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "chat_template_kwargs",
+    "prefill",
+]
 # An engine refills its batch by itself, and waits for the longest completion only at the end of a
 # part. So it gets this many batches at once.
 _BATCHES_OF_ENGINES = 8
@@ -31,7 +43,7 @@ _BATCHES_OF_ENGINES = 8
 
 def made_by(recipe: Recipe, tokenizer: Any, backend: str, plans: Sequence[Plan]) -> dict[str, Any]:
     """Return everything beside the prompts that completions depend on."""
-    facts = {name: namespace_value(recipe, name) for name in _SHAPING.split()}
+    facts = {name: namespace_value(recipe, name) for name in SHAPING}
     weights = Path(str(recipe.model.model_name_or_path)).glob("*.safetensors")
     facts["weights"] = max((path.stat().st_mtime_ns for path in weights), default=None)
     facts["chat_template"] = tokenizer and zlib.crc32(tokenizer.chat_template.encode())
@@ -80,7 +92,7 @@ def complete(
     size = max(1, at_once // max(count for _, count in plans))
     if not isinstance(generate, TransformersGenerator):
         size *= _BATCHES_OF_ENGINES
-    with progress(len(pending), label, size) as count:
+    with bar(len(pending), label, miniters=size) as shown:
         for start in range(0, len(pending), size):
             part = pending[start : start + size]
             # Of its place, so that a resumed run draws what the whole run would have drawn.
@@ -89,7 +101,7 @@ def complete(
             done |= {i: [*chain(*made)] for i, *made in zip(part, *groups, strict=True)}
             if path:
                 _append(path, [_record(index, prompts[index], done[index]) for index in part])
-            count(len(part))
+            shown.update(len(part))
     if hasattr(generate, "close"):
         generate.close()
     return [done[index] for index in range(len(rows))]

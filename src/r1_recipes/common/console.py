@@ -5,7 +5,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +32,6 @@ def bar(total: int, label: str, **options: Any) -> Any:
     options |= {"desc": label, "smoothing": 0, "delay": 0, "dynamic_ncols": True}
     options["file"] = sys.stderr if sys.stderr.isatty() else open(os.devnull, "w")  # noqa: SIM115
     return tqdm(total=total, disable=not processes.is_main_process(), **options)
-
-
-@contextlib.contextmanager
-def progress(total: int, label: str, at_once: int) -> Iterator[Callable[[int], Any]]:
-    """Yield a function that counts completed items of a progress bar."""
-    with bar(total, label, miniters=at_once) as shown:
-        yield shown.update
 
 
 @contextlib.contextmanager

@@ -52,7 +52,7 @@ class Registry(Mapping[str, T]):
         return len(set(self))
 
     def register(self, name: str, thing: T) -> T:
-        """Add a class or function under a name, and set the class's ``name``.
+        """Add a class or function under a name.
 
         Raise ValueError if the name belongs to another object.
         """
@@ -60,8 +60,6 @@ class Registry(Mapping[str, T]):
         # A module that is imported anew, as in a notebook, replaces its own objects.
         if known.__module__ != thing.__module__:
             raise ValueError(f"{self.kind} name {name!r} is taken by {known.__module__}")
-        if isinstance(thing, type):
-            thing.name = name  # type: ignore[attr-defined]
         self._objects[name] = thing
         return thing
 

@@ -68,8 +68,8 @@ def load_recipe(
     given = foreign.read(read_yaml(path), typed, method, str(path), warnings) | typed
     with located(path):
         given = {key: _complete(key, value, path.parent) for key, value in given.items()}
-        kinds, owners = own_parameters(method, given)
-        parser = make_parser([*argument_types(method, given), kinds])
+        parameters = own_parameters(method, given)
+        parser = make_parser([*argument_types(method, given), parameters])
         for key in [key for key in given if key not in parser.actions]:
             _leave_out(given, key, method, parser, warnings)
         if smoke is not None and _is_on(given.get("smoke")):
@@ -82,9 +82,7 @@ def load_recipe(
         parts = parse(parser, words, given, world_size)
         recipe: Recipe = Recipe(path, method, *parts[:3])
         recipe.warnings, recipe.typed, recipe.adapted = warnings, frozenset(typed), before
-        for place, names in owners.items():
-            values = {name: getattr(parts[3], name, None) for name in names}
-            getattr(recipe, place).update({k: v for k, v in values.items() if v is not None})
+        recipe.reward_params = {k: v for k, v in vars(parts[3]).items() if v is not None}
         if models := getattr(recipe.script, "reward_models", None):
             recipe.reward_params["reward_models"] = models
         recipe.settings = {
@@ -154,27 +152,21 @@ def _complete(key: str, value: Any, folder: Path) -> Any:
     return find_local(value, folder) if value and key in _PLACES and "{" not in value else value
 
 
-def own_parameters(method: str, given: Settings) -> tuple[type, dict[str, list[str]]]:
-    """Return a dataclass of the parameters that a recipe's rewards take.
-
-    The names come apart too, by the field of :class:`Recipe` that gets them.
-    """
+def own_parameters(method: str, given: Settings) -> type:
+    """Return a dataclass of the parameters that a recipe's rewards take."""
     names = given.get("reward_funcs") or []
     if isinstance(names, str):  # accuracy,format
         names = given["reward_funcs"] = [name.strip() for name in names.split(",")]
-    models, owners = given.get("reward_models") or {}, {}
+    models, found = given.get("reward_models") or {}, {}
     if method in REWARDED:
         with located("reward_funcs"):
-            rewards = (str(name).strip() for name in names if str(name) not in models)
-            owners["reward_params"] = reward_parameters(rewards)
-    options = [
-        (name, getattr(option, "annotation", None) or option.type, dataclasses.field(default=None))
-        for options in owners.values()
-        for name, option in options.items()
-    ]
+            found = reward_parameters(
+                str(name).strip() for name in names if str(name) not in models
+            )
+    options = [(name, p.type, dataclasses.field(default=None)) for name, p in found.items()]
     kinds = dataclasses.make_dataclass("Parameters", options)
     kinds.__module__ = "typing"  # where annotations that are texts find Optional and Sequence
-    return kinds, {place: [*fields] for place, fields in owners.items()}
+    return kinds
 
 
 def make_parser(types: Sequence[type]) -> Any:

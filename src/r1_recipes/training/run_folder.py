@@ -26,6 +26,7 @@ from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.files import write_whole
 from r1_recipes.models.smoke import is_temporary
 from r1_recipes.recipe import Recipe
+from r1_recipes.store import SHAPING
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -45,12 +46,9 @@ FREE = re.compile(
     r"|output_dir|resume_from_checkpoint|num_completions_to_print|load_best_model_at_end|smoke"
 )
 # What completions depend on. Those of a generation recipe are scored and selected anew.
-GENERATED_BY = re.compile(
-    "model_(name_or_path|revision)|dtype|backend|dataset_(name|config|mixture)|task_config|seed"
-    "|response_format|system_prompt|prefill|chat_template(_kwargs)?|few_shot|prompt_template"
-    "|num_generations|max_completion_length|temperature|top_p|top_k|min_p|repetition_penalty"
-    "|tools|environment|max_tool_calling_iterations"
-)
+GENERATED_BY = {*SHAPING, "backend", "num_generations", "temperature", "chat_template"}
+GENERATED_BY |= {"dataset_name", "dataset_config", "dataset_mixture", "task_config"}
+GENERATED_BY |= {"response_format", "system_prompt", "few_shot", "prompt_template"}
 _PACKAGES = ("r1-recipes", "torch", "trl", "transformers", "datasets", "accelerate", "peft")
 
 
@@ -74,7 +72,6 @@ def open_run(recipe: Recipe) -> Run:
     """
     folder, generates = Path(recipe.training.output_dir), recipe.method == "generate"
     if processes.is_main_process():
-        locks.release(folder)  # an earlier run of this process
         locks.hold(folder)
     before = read(folder)
     run = Run(recipe, folder, None if generates else newest_checkpoint(folder))
@@ -157,7 +154,7 @@ def accepted_changes(recipe: Recipe, folder: Path, before: dict[str, Any]) -> li
     adapted = set(recipe.adapted)  # keys that follow the machine
     changed = [key for key in sorted({*then, *now} - adapted) if then.get(key) != now.get(key)]
     if recipe.method == "generate":
-        fixed = [key for key in changed if GENERATED_BY.fullmatch(key)]
+        fixed = [key for key in changed if key in GENERATED_BY]
     else:
         fixed = [key for key in changed if not FREE.fullmatch(key)]
     if fixed:

@@ -311,7 +311,11 @@ def save(trainer: Trainer, run: Run) -> None:
     logger.info("saved to %s", folder)
     logger.info("report: %s", folder / "report.html")
     if recipe.method == "grpo" and not recipe.script.smoke:
-        split = [] if not nothing_held_out(recipe, 1) else ["--dataset_test_split", "train"]
+        split = (
+            []
+            if not nothing_held_out(recipe, len(trainer.train_dataset))
+            else ["--dataset_test_split", "train"]
+        )
         words = ["python", "-m", "r1_recipes.evaluate", str(recipe.path), *split]
         words += ["--model", str(recipe.model.model_name_or_path), "--model", str(folder)]
         logger.info("next: %s --output %s/evaluation", shlex.join(words), folder)

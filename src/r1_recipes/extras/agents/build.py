@@ -110,17 +110,18 @@ def agent(recipe: Recipe, tokenizer: Any | None) -> Agent:
     for name, tool in zip(script.tools or (), tools, strict=True):
         with own_code(f"tools: {name}", tool):
             getattr(tool, "check_start", bool)()
-    for kind in kinds.values():
-        names = [tool.__name__ for tool in (*tools, *_methods(kind))]
+    methods = {kind: _methods(kind) for kind in kinds.values()}
+    for of_kind in methods.values():
+        names = [tool.__name__ for tool in (*tools, *of_kind)]
         if twice := {name for name in names if names.count(name) > 1}:
             raise RecipeError(
                 f"{recipe.path}: tools, environment: several tools are named "
                 f"{', '.join(sorted(twice))}. Fix: rename or remove one"
             )
-    if tokenizer is not None and (tools or any(map(_methods, kinds.values()))):
+    if tokenizer is not None and (tools or any(methods.values())):
         _set_response_template(recipe, tokenizer)
     # One bounded class per class, because TRL logs a reward per class.
-    bounded = {kind: guarded_environment(kind, limits) for kind in kinds.values()}
+    bounded = {kind: guarded_environment(kind, limits) for kind in methods}
     return [guarded(tool, limits) for tool in tools], {k: bounded[v] for k, v in kinds.items()}
 
 
