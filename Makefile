@@ -11,6 +11,7 @@
 #   make check                   lint, types and the fast tests: what a change of one line needs
 #   make test                    all tests that run in one process
 #   make test-processes          whole training runs: kills, two processes, real weights
+#   make test-acceptance        what users depend on, from outside: commands, files, exit statuses
 #   make test-vllm               vLLM for real, on the CPU
 #   make lint | make format      ruff and mypy | what ruff can do by itself
 #   make docs                    the documentation site, in outputs/site
@@ -31,7 +32,7 @@ export HF_UPDATE_DOWNLOAD_COUNTS = 0
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
-.PHONY: help install demo agent r1-mini distill grpo sft generate vllm-server check lint format test test-processes test-vllm docs bench clean
+.PHONY: help install demo agent r1-mini distill grpo sft generate vllm-server check lint format test test-processes test-acceptance test-vllm docs bench clean
 # Two pips at once would break one environment.
 .NOTPARALLEL:
 
@@ -85,6 +86,8 @@ test: install
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not e2e and not nightly" $(ARGS)
 test-processes: install .venv/.installed-deepspeed
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "e2e and not nightly" $(ARGS)
+test-acceptance: install
+	$(BIN)/python -m pytest -q tests/acceptance $(ARGS)
 # DeepSpeed without a GPU says so in every process that finds it, so only its tests do. Its other requirements are there already.
 .venv/.installed-deepspeed: .venv/.extra-dev constraints.txt
 	$(BIN)/python -m pip install --upgrade --no-deps --target .venv/deepspeed \
