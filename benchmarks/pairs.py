@@ -1,19 +1,23 @@
 r"""Labelled pairs of gold and answer: how many right ones score, and how many wrong ones do not,
 here, in TRL and in math-verify.
 
-Run:  python benchmarks/pairs.py pairs.jsonl cases.jsonl [--failures DIR]
+Run:  python benchmarks/pairs.py example_model_solutions.jsonl pairs.jsonl [--failures DIR]
 
-A line has ``gold``, ``expected`` (1 or 0), and ``completion`` with its ``format``, or ``answer``,
-which is shown in a box; ``question`` goes into the prompt. ``prose: true`` and ``kind: letter`` are
-left out, as a set's own README asks. math-verify and TRL are shown the answer in a box and the gold
-between dollars. ``--failures`` writes what each judge gets wrong.
+The first file is the one of openai/grade-school-math, with the solutions of four models to GSM8K's
+test set; each is shown in tags and in a box. In other files a line has ``gold``, ``expected`` (1 or
+0), and ``completion`` with its ``format``, or ``answer``, which is shown in a box; ``question``
+goes into the prompt. ``prose: true`` and ``kind: letter`` are left out, as a set's own README asks.
+math-verify and TRL are shown the answer in a box and the gold between dollars. ``--failures``
+writes what each judge gets wrong.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +38,27 @@ def boxed(answer: str) -> str:
     return f"The answer is $\\boxed{{{answer}}}$."
 
 
+def solutions(row: dict[str, Any]) -> Rows:
+    """Return the solutions in a line of ``example_model_solutions.jsonl``, each in two formats."""
+    gold, found = row["ground_truth"].rpartition("A: ")[2], []
+    for model, made in row.items():
+        if isinstance(made, dict):
+            text = re.sub(r"<<.*?>>", "", made["solution"]).strip()
+            steps, mark, answer = text.rpartition("A: ")
+            steps, answer = (steps or "-", answer) if mark else (text, "-")
+            one = {"question": row["question"], "gold": gold, "expected": made["is_correct"]}
+            for name in ("think_answer", "boxed"):
+                shown = get_response_format(name).render(steps.strip(), answer.strip() or "-")
+                one |= {"set": f"{model}, {name}", "completion": shown, "format": name}
+                found.append(dict(one))
+    return found
+
+
 def read(path: Path) -> Rows:
     """Return a file's rows, each with a completion, its format, and its answer in a box."""
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     kept = []
-    for row in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
+    for row in chain(*(solutions(line) if "ground_truth" in line else [line] for line in lines)):
         if row.get("prose") or row.get("kind") == "letter":
             continue
         if row.get("completion") is None:
@@ -85,11 +106,10 @@ def math_verify(rows: Rows) -> list[bool]:
 JUDGES = {"r1-recipes": ours, "TRL": trl, "math-verify": math_verify}
 
 
-def line(path: Path, judges: list[str], failures: Path | None) -> str:
-    """Judge a file; return its row of the table, and write down what each judge gets wrong."""
-    rows = read(path)
+def line(name: str, rows: Rows, judges: list[str], failures: Path | None) -> str:
+    """Judge a set; return its row of the table, and write down what each judge gets wrong."""
     right = sum(bool(row["expected"]) for row in rows)
-    cells = [path.stem, str(right), str(len(rows) - right)]
+    cells = [name, str(right), str(len(rows) - right)]
     for judge in judges:
         pairs = list(zip(rows, JUDGES[judge](rows), strict=True))
         scored = sum(verdict for row, verdict in pairs if row["expected"])
@@ -100,7 +120,7 @@ def line(path: Path, judges: list[str], failures: Path | None) -> str:
             failures.mkdir(parents=True, exist_ok=True)
             wrong = [row for row, verdict in pairs if verdict != bool(row["expected"])]
             text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in wrong)
-            (failures / f"{path.stem}-{judge}.jsonl").write_text(text, encoding="utf-8")
+            (failures / f"{name}-{judge}.jsonl").write_text(text, encoding="utf-8")
     return f"| {' | '.join(cells)} |\n"
 
 
@@ -115,8 +135,12 @@ def main() -> None:
     sys.stdout.write(f"| set | right | wrong | {' | '.join(args.judges)} |\n")
     sys.stdout.write(f"|{'---|' * (len(args.judges) + 3)}\n")
     for path in args.files:
-        sys.stdout.write(line(path, args.judges, args.failures))
-        sys.stdout.flush()
+        sets: dict[str, Rows] = {}
+        for row in read(path):
+            sets.setdefault(row.get("set", path.stem), []).append(row)
+        for name, rows in sets.items():
+            sys.stdout.write(line(name, rows, args.judges, args.failures))
+            sys.stdout.flush()
 
 
 if __name__ == "__main__":
