@@ -58,15 +58,15 @@ def test_every_key_reward_and_format_is_documented():
     assert sorted(name for name in names if f"`{name}`" not in text) == []
 
 
-@pytest.mark.parametrize("name", ["README.md", "README.zh.md"])
-def test_the_mapper_of_the_readme_works(tmp_path, monkeypatch, name):
+@pytest.mark.parametrize("name", ["your_data.md", "your_data.zh.md"])
+def test_the_mapper_of_the_guide_works(tmp_path, monkeypatch, name):
     from r1_recipes.data import get_mapper
 
-    blocks = re.findall(r"```python\n(.*?)```", text_of(REPOSITORY / name), re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", text_of(REPOSITORY / "docs" / name), re.DOTALL)
     (source,) = (block for block in blocks if "my_mapper.py" in block)
     module = f"quiz_of_{name.replace('.', '_')}"
     (tmp_path / f"{module}.py").write_text(source, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     own = re.search(r"mapper: my_mapper\.py:(\w+)", source)[1]
     mapper = get_mapper(f"{module}:{own}")
-    assert mapper({"frage": "3 + 4?", "antwort": "7"}) == {"question": "3 + 4?", "solution": "7"}
+    assert mapper({"item": "3 + 4 = 7"}) == {"question": "3 + 4?", "solution": "7"}
