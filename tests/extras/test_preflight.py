@@ -38,13 +38,9 @@ def too_few(completions: list, **columns: Any) -> list[float]:
     return [1.0]
 
 
-def undecided(completions: list, **columns: Any) -> list[None]:
-    return [None] * len(completions)
-
-
 def found(report: Report, level: str) -> dict[str, str]:
     """Messages by code; a code that occurs more often has its last one."""
-    return {finding.code: finding.message for finding in report.findings if finding.level == level}
+    return {code: message for at, code, message in report.findings if at == level}
 
 
 @pytest.fixture
@@ -62,17 +58,11 @@ def recipe(write_recipe):
 
 
 def check(path: str, no_model: bool = True, groups: int = 2, processes: int = 1) -> Report:
-    return preflight.examine(
-        argparse.Namespace(
-            recipe=path,
-            no_model=no_model,
-            groups=groups,
-            seconds=60,
-            num_processes=processes,
-            brief=False,
-        ),
-        [],
-    )
+    report, options = Report(), {"groups": groups, "seconds": 60, "num_processes": processes}
+    options |= {"recipe": path, "no_model": no_model}
+    with report.refusals("recipe.unusable"):
+        preflight.examine(report, argparse.Namespace(**options), [])
+    return report
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +96,7 @@ def rows_file(tmp_path: Path, *rows: tuple[str, str]) -> dict[str, Any]:
 def test_a_good_recipe_has_no_errors_and_leaves_nothing_behind(recipe, tmp_path, capsys):
     report = check(recipe(dataset_test_split="train"))
     assert found(report, "error") == {} and found(report, "warning") == {}
-    sections = {finding.code.partition(".")[0] for finding in report.findings}
+    sections = {code.partition(".")[0] for _, code, _ in report.findings}
     assert sections == {"recipe", "data", "contract", "fit"}
     assert not (tmp_path / "run").exists()
     assert "8 of 8 rows kept" in found(report, "ok")["data.rows"]
@@ -129,7 +119,18 @@ def test_every_format_earns_full_marks_under_every_rule_reward(recipe, name):
 
 def test_a_prompt_that_asks_for_other_tags_than_the_reward_reads(recipe):
     report = check(recipe(system_prompt="Put the answer between <result> and </result>."))
-    assert any("<answer>" in found.message for found in report.findings if found.level != "ok")
+    assert "not for" in found(report, "warning")["contract.prompt"]
+
+
+def test_the_tools_of_sft_rows_are_shown_and_counted(write_recipe, tmp_path, capsys):
+    turns = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]
+    tool = {"type": "function", "function": {"name": "abacus", "parameters": {"properties": {}}}}
+    row = {"messages": turns, "tools": json.dumps([tool])}
+    (tmp_path / "rows.jsonl").write_text(f"{json.dumps(row)}\n" * 8, encoding="utf-8")
+    keys = {"dataset_name": str(tmp_path / "rows.jsonl"), "mapper": "auto"}
+    keys["chat_template"] = "recipes/templates/short_tools.jinja"
+    assert found(check(write_recipe("sft", **keys)), "error") == {}
+    assert capsys.readouterr().out.count("abacus") == 3
 
 
 def test_reference_answers_that_a_reward_cannot_read(recipe, tmp_path):
@@ -171,7 +172,6 @@ def test_a_random_model_has_spread_in_letters_and_is_cut(recipe):
     report = check(path, no_model=False)
     assert "2 of 2 groups have spread" in found(report, "ok")["signal.spread"]
     assert "Fix: max_completion_length: 32" in found(report, "error")["signal.truncation"]
-    assert "sampling them takes about" in found(report, "ok")["fit.cost"]
 
 
 @pytest.mark.parametrize(
@@ -188,36 +188,24 @@ def test_a_batch_that_groups_do_not_fill(recipe, changes, processes):
     [
         ({"reward_funcs": [f"{HERE}:broken"]}, "error", "reward_fails", "KeyError: 'no such key'"),
         ({"reward_funcs": [f"{HERE}:too_few"]}, "error", "reward_fails", "per completion, here 8"),
-        ({"reward_funcs": [f"{HERE}:nothing"]}, "warning", "alike", "the same score (0)"),
-        ({"reward_weights": [-1.0, 1.0]}, "error", "total", "correct 0, wrong 1"),
-        (
-            {"reward_funcs": ["accuracy", f"{HERE}:undecided"]},
-            "warning",
-            "unjudged",
-            "undecided scores none of 8",
-        ),
-        (
-            {"reward_funcs": ["accuracy", "cosine"], "cosine_min_value_wrong": 2.0},
-            "warning",
-            "wrong",
-            "cosine gives a wrong answer",
-        ),
+        ({"reward_funcs": [f"{HERE}:nothing"]}, "warning", "total", "right 0, wrong 0"),
+        ({"reward_weights": [-1.0, 1.0]}, "error", "total", "right 0, wrong 1"),
     ],
 )
 def test_rewards_that_do_not_keep_the_contract(recipe, changes, level, code, message):
     assert message in found(check(recipe(**changes)), level)[f"contract.{code}"]
 
 
-SHAPE = fit.Shape(
-    parameters=1000, trainable=1000, weight_bytes=4000, trained_bytes=4000, window=4096
-)
+MODEL = torch.nn.Linear(10, 100, bias=False)  # 1000 parameters in fp32
 
 
 def settings(**changes: Any) -> SimpleNamespace:
     training = {"optim": "adamw_torch", "bf16": True, "fp16": False, "beta": 0.0, "use_vllm": False}
     training |= {"use_cpu": False, "vllm_mode": "colocate", "vllm_gpu_memory_utilization": 0.3}
     training |= {key: value for key, value in changes.items() if key in training}
-    model = SimpleNamespace(use_peft=changes.get("use_peft", False))
+    model = SimpleNamespace(
+        use_peft=changes.get("use_peft", False), load_in_4bit=False, load_in_8bit=False
+    )
     return SimpleNamespace(method="grpo", training=SimpleNamespace(**training), model=model)
 
 
@@ -233,7 +221,7 @@ def settings(**changes: Any) -> SimpleNamespace:
     ],
 )
 def test_what_training_keeps(shards: int, changes: dict, expected: tuple[int, int, int]) -> None:
-    state = fit.training_state(settings(**changes).training, SHAPE, shards)
+    state = fit.training_state(settings(**changes), MODEL, shards)
     assert tuple(state.values()) == expected
 
 
@@ -255,6 +243,6 @@ def test_it_is_compared_with_the_device(
     monkeypatch: pytest.MonkeyPatch, available: int | None, shards: int, changes: dict, level: str
 ) -> None:
     monkeypatch.setattr(fit, "device_memory", lambda _: available)
-    report = Report()
-    fit.check_memory(report, settings(**changes), SHAPE, shards)
+    report, recipe = Report(), settings(**changes)
+    fit.check_memory(report, recipe, fit.training_state(recipe, MODEL, shards), shards)
     assert ("Fix: use_peft: true" in found(report, level)["fit.memory"]) == (level != "ok")

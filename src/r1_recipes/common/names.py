@@ -20,7 +20,7 @@ NAMES: dict[str, dict[str, str]] = {
     },
     "mapper": {
         "countdown": "countdown.mapper:countdown",
-        "environment": "agents.mapper:environment_row",
+        "environment": "agents.rows:environment_row",
         "image_question": "images:image_question",
         "multiple_choice": "choices.mapper:multiple_choice",
         "openthoughts": "datasets:openthoughts",

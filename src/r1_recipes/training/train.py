@@ -98,7 +98,7 @@ def check_machine(recipe: Recipe) -> None:
             "has it). Fix: --fp16 true --bf16 false --dtype float32"
         )
     if recipe.method == "grpo" and (recipe.script.tools or recipe.script.environment):
-        from r1_recipes.extras.agents.guard import check_turns
+        from r1_recipes.extras.agents.build import check_turns
 
         check_turns(recipe)
     if namespace_value(recipe, "use_vllm"):

@@ -140,7 +140,7 @@ class RecipeTrainer(GRPOTrainer):
                 f"{_UNJUDGED_BATCHES} batches in a row; the warnings above say why"
             )
         if self.tools:
-            from r1_recipes.extras.agents.guard import for_the_table
+            from r1_recipes.extras.agents.build import for_the_table
 
             self._log_completion_extra("turns", for_the_table(completions))
         return rewards

@@ -34,16 +34,10 @@ class Sums:
         return 1.0
 
 
-class Words(Sums):
-    @classmethod
-    def draw(cls, rng):
-        return {"question": "A word?", "word": str(rng.random())}
-
-
 @pytest.fixture
 def rows(tmp_path, monkeypatch):
     module = types.ModuleType("game_of_rows")
-    module.Sums, module.Words = Sums, Words
+    module.Sums = Sums
     monkeypatch.setitem(sys.modules, "game_of_rows", module)
 
     def load(**keys):

@@ -1,4 +1,0 @@
-"""Tools that a model may call, and environments that it plays in, in the format of TRL.
-
-Importing this package does not import torch.
-"""

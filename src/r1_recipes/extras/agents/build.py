@@ -3,43 +3,46 @@
 A tool is a typed function. Its docstring describes the tool and each argument. An environment is a
 class with ``reset(**row)``, whose text is added to the question. Its public methods are tools, and
 ``get_reward()`` returns the reward.
+
+Calls are bounded in time and output. What a tool raises becomes an observation for the model: TRL
+shows it. It never ends a run or floods a conversation.
 """
 
+import asyncio
 import contextlib
 import functools
 import inspect
 import json
+import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any
 
-from r1_recipes.common.errors import RecipeError, first_line, own_code
+from r1_recipes.common.errors import (
+    USER_ERRORS,
+    RecipeError,
+    defined_at,
+    first_line,
+    own_code,
+    user_code_place,
+)
+from r1_recipes.common.messages import clip, transcript, without_surrogates
 from r1_recipes.common.plugins import Registry
-from r1_recipes.extras.agents.guard import Limits, guarded, guarded_environment
 from r1_recipes.models.tokenizer import generation_prompt, train_template
 from r1_recipes.recipe import Recipe
+
+logger = logging.getLogger(__name__)
 
 TOOLS: Registry[Any] = Registry("tool")
 ENVIRONMENTS: Registry[Any] = Registry("environment")
 Environments = str | Mapping[str, str] | None  # the recipe's key
-Agent = tuple[list[Callable], dict[str | None, type]]
-
-_TEMPLATE = (
-    "use a model whose chat template supports tools (Qwen3), or for a small ChatML model "
-    "chat_template: recipes/templates/short_tools.jinja"
-)
 
 
 def tools_of(names: Iterable[str]) -> list[Callable]:
     """Return the tools of a recipe, in order."""
-    tools = [TOOLS.resolve(name) for name in names]
-    for name, tool in zip(names, tools, strict=True):
-        if not (inspect.isfunction(tool) and tool.__doc__):
-            raise RecipeError(
-                f"tools: {name!r}: must be a function with a docstring, which describes "
-                f"the tool to the model, got {tool!r}"
-            )
-    return tools
+    return [TOOLS.resolve(name) for name in names]
 
 
 def environments_of(environment: Environments) -> dict[str | None, type]:
@@ -52,11 +55,6 @@ def environments_of(environment: Environments) -> dict[str | None, type]:
     for kind in kinds.values():
         if not isinstance(kind, type) or not callable(getattr(kind, "reset", None)):
             raise RecipeError(f"environment: must be a class with a method reset, got {kind!r}")
-    if len({kind.__name__ for kind in kinds.values()}) < len({*kinds.values()}):
-        raise RecipeError(
-            f"environment: {', '.join(pairs.values())}: must be classes with different names, "
-            "because TRL logs rewards by class name"
-        )
     return kinds
 
 
@@ -72,7 +70,7 @@ def schemas(tools: Iterable[str], environment: Environments) -> str | None:
 
     functions = tools_of(tools)
     for kind in environments_of(environment).values():
-        functions += _methods(kind)
+        functions += _methods(kind())
     if not functions:
         return None
     try:
@@ -84,45 +82,140 @@ def schemas(tools: Iterable[str], environment: Environments) -> str | None:
         ) from error
 
 
-def _methods(kind: type) -> list[Callable]:
+def _methods(game: Any) -> list[Callable]:
     """Return an environment's tools: its public methods except reset and get_reward."""
-    with own_code(f"environment {kind.__name__}: __init__", kind, "an __init__ without arguments"):
-        made = kind()
-    names = [name for name, _ in inspect.getmembers(kind, inspect.isfunction) if name[0] != "_"]
-    return [getattr(made, name) for name in names if name not in ("reset", "get_reward")]
+    names = [name for name, _ in inspect.getmembers(type(game), inspect.isfunction)]
+    other = ("reset", "get_reward")
+    return [getattr(game, name) for name in names if name[0] != "_" and name not in other]
 
 
-def agent(recipe: Recipe, tokenizer: Any | None) -> Agent:
-    """Return the recipe's tools, and its environments by the column ``environment``.
+def agent(recipe: Recipe, tokenizer: Any | None) -> tuple[list[Callable], dict[str | None, Any]]:
+    """Return the recipe's tools, and what makes its environments by the column ``environment``.
 
-    All are bounded in time and output. The key ``None`` means all rows.
-
-    Args:
-        recipe: The recipe.
-        tokenizer: ``None`` if a server applies the chat template.
+    The key ``None`` means all rows. ``tokenizer`` is ``None`` if a server applies the template.
 
     Raises:
-        RecipeError: Two tools have the same name, or the chat template does not support tools.
+        RecipeError: A tool cannot run here, or the chat template does not support tools.
     """
     script = recipe.script
-    limits = Limits(script.tool_timeout, script.tool_output_chars, strict=script.smoke)
     tools, kinds = tools_of(script.tools or ()), environments_of(script.environment)
     for name, tool in zip(script.tools or (), tools, strict=True):
         with own_code(f"tools: {name}", tool):
             getattr(tool, "check_start", bool)()
-    methods = {kind: _methods(kind) for kind in kinds.values()}
-    for of_kind in methods.values():
-        names = [tool.__name__ for tool in (*tools, *of_kind)]
-        if twice := {name for name in names if names.count(name) > 1}:
-            raise RecipeError(
-                f"{recipe.path}: tools, environment: several tools are named "
-                f"{', '.join(sorted(twice))}. Fix: rename or remove one"
-            )
-    if tokenizer is not None and (tools or any(methods.values())):
+    if tokenizer is not None and (tools or any(_methods(kind()) for kind in kinds.values())):
         _set_response_template(recipe, tokenizer)
-    # One bounded class per class, because TRL logs a reward per class.
-    bounded = {kind: guarded_environment(kind, limits) for kind in methods}
-    return [guarded(tool, limits) for tool in tools], {k: bounded[v] for k, v in kinds.items()}
+    makers = {
+        key: functools.partial(guarded_environment, kind, script) for key, kind in kinds.items()
+    }
+    return [guarded(tool, script) for tool in tools], makers
+
+
+def guarded(function: Callable, script: Any) -> Callable:
+    """Return a tool within ``tool_timeout`` and ``tool_output_chars``, which bound errors, too.
+
+    The thread of an abandoned call continues to run, because Python cannot end it.
+    """
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return _in_time(script, function, *args, **kwargs)
+        except TimeoutError as error:
+            raise RuntimeError(f"no result after {script.tool_timeout:g} s") from error
+        except USER_ERRORS as error:
+            text = clip(f"{type(error).__name__}: {error}", script.tool_output_chars)
+            raise RuntimeError(without_surrogates(text)) from error
+
+    return call
+
+
+def _in_time(script: Any, work: Callable, *args: Any, **kwargs: Any) -> Any:
+    """Return what ``work`` returns, as text that is not too long. Pictures and ``None`` stay."""
+    future: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            result = work(*args, **kwargs)
+            future.set_result(asyncio.run(result) if inspect.iscoroutine(result) else result)
+        except USER_ERRORS as error:  # a tool's sys.exit() must not end a run
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    result = future.result(script.tool_timeout)
+    parts = result if isinstance(result, list) else ()  # TRL's blocks
+    if result is None or any(isinstance(one, dict) and one.get("type") == "image" for one in parts):
+        return result
+    return without_surrogates(clip(str(result), script.tool_output_chars))
+
+
+def guarded_environment(kind: type, script: Any) -> Any:
+    """Return an environment with guarded methods. If ``reset`` fails, its row gets no reward."""
+    game: Any = kind()
+    for method in _methods(game):
+        setattr(game, method.__name__, guarded(method, script))
+    own_reset: Any = game.reset
+    own_reward: Any = getattr(game, "get_reward", None)
+
+    def reset(**row: Any) -> Any:
+        game.reset_failed = False
+        try:
+            return _in_time(script, own_reset, **row)
+        except USER_ERRORS as error:
+            place = user_code_place(error) or defined_at(own_reset)
+            message = f"environment {kind.__name__}: reset fails: {first_line(error)[:-1]}{place}"
+            if script.smoke:
+                fix = "repair it, because in a run this row would get no reward"
+                raise RecipeError(f"{message}. Fix: {fix}") from error
+            logger.warning("%s", message)
+            game.reset_failed = True
+
+    def get_reward() -> Any:
+        if game.reset_failed:
+            return None
+        value = own_reward()
+        return asyncio.run(value) if inspect.iscoroutine(value) else value
+
+    game.reset = reset
+    if own_reward:
+        game.get_reward = get_reward
+    return game
+
+
+def check_turns(recipe: Recipe) -> None:
+    """Refuse tools on several processes that generate together.
+
+    Each process asks for further turns until its own completions are done, so their numbers of
+    calls differ (TRL 1.16: grpo_trainer.py, ``_tool_call_loop``). Where a call takes all processes,
+    they would hang, or train on each other's completions.
+    """
+    from accelerate.utils import parse_flag_from_env  # heavy
+
+    training, plugin = recipe.training, recipe.training.deepspeed_plugin
+    together = parse_flag_from_env("ACCELERATE_USE_FSDP") or (plugin and plugin.zero_stage == 3)
+    if training.use_vllm:
+        alone = training.vllm_mode == "colocate" and training.vllm_tensor_parallel_size == 1
+        together = not alone or (together and training.vllm_enable_sleep_mode)
+    if together and training.world_size > 1:
+        raise RecipeError(
+            f"{recipe.path}: tools, environment: processes that generate together would mix up "
+            "their completions. Fix: use_vllm: true, vllm_mode: colocate, "
+            "vllm_tensor_parallel_size: 1, vllm_enable_sleep_mode: false"
+        )
+
+
+def for_the_table(episodes: Sequence[list[dict[str, Any]]]) -> list[str]:
+    """Return each episode as text for people, and make the arguments of its calls text.
+
+    TRL logs the messages, and Parquet writes neither ``{}`` nor ``{"n": 1}`` beside
+    ``{"n": "one"}``.
+    """
+    texts = [transcript(turns) for turns in episodes]
+    for message in (message for turns in episodes for message in turns):
+        for call in message.get("tool_calls") or ():
+            function = call["function"]
+            arguments = json.dumps(function.get("arguments"))
+            call["function"] = {"name": str(function["name"]), "arguments": arguments}
+    return texts
 
 
 def _set_response_template(recipe: Recipe, tokenizer: Any) -> None:
@@ -136,7 +229,11 @@ def _set_response_template(recipe: Recipe, tokenizer: Any) -> None:
 
     where = f"{recipe.path}: tools: the chat template of {recipe.model.model_name_or_path}"
     if not chat_template_utils.supports_tool_calling(tokenizer):
-        raise RecipeError(f"{where} cannot write tools, calls and results. Fix: {_TEMPLATE}")
+        raise RecipeError(
+            f"{where} cannot write tools, calls and results. Fix: a model whose chat template does "
+            "(Qwen3), or for a small ChatML model "
+            "chat_template: recipes/templates/short_tools.jinja"
+        )
     call = {"type": "function", "function": {"name": "lookup", "arguments": {"word": "forty-two"}}}
     turns = [
         {"role": "user", "content": "?"},

@@ -3,8 +3,6 @@
 TRL's trainer plays them, as in training, so that both measure the same.
 """
 
-import asyncio
-import inspect
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError
@@ -84,10 +82,8 @@ class EpisodeGenerator:
         """Keep what TRL gives a reward. Return a score that nobody reads."""
         ends = self.trainer.eos_token_ids
         for place, (turns, ids) in enumerate(zip(completions, completion_ids, strict=True)):
-            reward, environment = None, environments[place] if environments else None
-            if environment is not None and hasattr(environment, "get_reward"):
-                reward = environment.get_reward()
-                reward = asyncio.run(reward) if inspect.iscoroutine(reward) else reward
+            pay = getattr(environments[place], "get_reward", None) if environments else None
+            reward = pay() if pay else None
             # As rewards read it: an episode that ends in a tool's result has no answer.
             text = turns[-1]["content"] if turns[-1]["role"] == "assistant" else ""
             self.made.append(Completion(text or "", len(ids), ids[-1] in ends, turns, reward))

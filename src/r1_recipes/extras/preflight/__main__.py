@@ -5,22 +5,26 @@
 """
 
 import argparse
-import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from r1_recipes.common import console, processes
 from r1_recipes.common.yaml_text import read_yaml
-from r1_recipes.extras.preflight import contract, data, fit, signal, template
-from r1_recipes.extras.preflight.findings import ERROR, OK, WARNING, AbortChecks, Report
+from r1_recipes.extras.preflight import data, fit, rewards
+from r1_recipes.extras.preflight.findings import ERROR, OK, WARNING, Report, evenly_spaced
 from r1_recipes.models.smoke import smoke_overrides
+from r1_recipes.models.tokenizer import check_targets, load_tokenizer
+from r1_recipes.prompts import ResponseFormat
 from r1_recipes.recipe import Recipe, load_recipe
+from r1_recipes.scoring import reward_functions
 from r1_recipes.training.train import check_machine, check_rewards
 
-# A recipe or command line with any of these keys is for GRPO.
+# A recipe or command line with any of these keys is for GRPO, any other for SFT.
 _GRPO_KEYS = ("reward_funcs", "environment", "num_generations")
+_SAMPLE = 32  # rows on which prompt and rewards are tried
 # With these variables set, libraries would wait for other processes.
 _SHARDING = ("ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_FSDP")
 _LAUNCHER = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", *_SHARDING)
@@ -36,87 +40,111 @@ def main(argv: Sequence[str] | None = None) -> None:
         description=__doc__.splitlines()[0],
         allow_abbrev=False,
     )
-    add = parser.add_argument
-    add("recipe", help="a GRPO or SFT recipe; override any key with --key value")
-    add("--no_model", "--no-model", action="store_true", help="do not sample from the model")
-    add("--groups", type=int, default=4, help="groups to sample (default 4)")
-    add("--seconds", type=float, default=300, help="time limit for sampling (default 300)")
-    count = "number of training processes (default: WORLD_SIZE, else 1)"
-    add("--num_processes", "--num-processes", type=int, help=count)
-    add("--brief", action="store_true", help="print rows, signal and what needs attention")
+    parser.add_argument("recipe", help="a GRPO or SFT recipe; override any key with --key value")
+    parser.add_argument(
+        "--no_model", "--no-model", action="store_true", help="do not sample from the model"
+    )
+    parser.add_argument("--groups", type=int, default=4, help="groups to sample (default 4)")
+    parser.add_argument(
+        "--seconds", type=float, default=300, help="time limit for sampling (default 300)"
+    )
+    parser.add_argument(
+        "--num_processes",
+        "--num-processes",
+        type=int,
+        help="number of training processes (default: WORLD_SIZE, else 1)",
+    )
+    parser.add_argument(
+        "--brief", action="store_true", help="print rows, signal and what needs attention"
+    )
     with console.reported_errors():
         options, overrides = parser.parse_known_args(argv)
         if not processes.is_main_process():
             return
-        report = examine(options, overrides)
-        errors = [finding for finding in report.findings if finding.level == ERROR]
-        warnings = [finding for finding in report.findings if finding.level == WARNING]
-        verdict = f"Do not start this run. First: {errors[0].message}" if errors else "Ready."
+        report = Report(options.brief)
+        # What a run refuses, too: nothing more can be checked.
+        with report.refusals("recipe.unusable"):
+            examine(report, options, overrides)
+        errors = [message for level, _, message in report.findings if level == ERROR]
+        warnings = [message for level, _, message in report.findings if level == WARNING]
+        verdict = f"Do not start this run. First: {errors[0]}" if errors else "Ready."
         console.say(f"{len(errors)} error(s), {len(warnings)} warning(s). {verdict}")
     if errors:
         raise SystemExit(1)
 
 
-def examine(options: argparse.Namespace, overrides: Sequence[str]) -> Report:
-    """Print the findings about a recipe, and return them.
+def examine(report: Report, options: argparse.Namespace, overrides: Sequence[str]) -> None:
+    """Print the findings about a recipe, those first that take the least time.
 
-    A mistake in the recipe becomes a finding instead of an exception. Only the caches of libraries
-    are written.
+    Only the caches of libraries are written.
     """
     from accelerate.utils import parse_flag_from_env
 
-    report = Report(options.brief)
     count = options.num_processes or processes.world_size()
     # DeepSpeed and FSDP shard the training state. Read this before hiding the launcher's variables.
     shards = count if any(map(parse_flag_from_env, _SHARDING)) else 1
-    with contextlib.suppress(AbortChecks), mock.patch.dict(os.environ):
+    with mock.patch.dict(os.environ):
         for name in _LAUNCHER:
             os.environ.pop(name, None)
-        recipe = read_recipe(report, [options.recipe, *overrides], count)
+        recipe = read_recipe([options.recipe, *overrides], count)
+        keys = len(recipe.settings)
+        report.add(OK, "recipe.read", f"{recipe.path}: {recipe.method}, {keys} known keys")
+        for warning in dict.fromkeys(recipe.warnings):
+            report.add(WARNING, "recipe.translated", warning)
         console.set_up_logging(recipe.training)
         with report.refusals("recipe.needs"):
             check_rewards(recipe)
         with report.refusals("fit.precision"):
             check_machine(recipe)
-        tokenizer, fmt = template.read_tokenizer(report, recipe)
+        tokenizer, fmt = load_tokenizer(recipe)
         rows = data.load(report, recipe, fmt, tokenizer)
-        shape = fit.model_shape(report, recipe)
-        data.check_lengths(report, recipe, rows, tokenizer, shape.window)
-        contract.check_prompt(report, recipe, fmt, rows)
-        if recipe.method == "sft":
-            contract.check_written(report, recipe, rows, tokenizer)
-        else:
-            rewards = contract.load_rewards(report, recipe, fmt, tokenizer)
-            with report.refusals("data.tasks"):
-                locale = recipe.reward_params.get("number_locale", "en")
-                data.check_golds(report, rewards.functions, rows, locale)
-            contract.check_rewards(report, fmt, rewards, rows)
-            if not options.no_model:
-                signal.check(report, recipe, fmt, rewards, rows, options.groups, options.seconds)
+        model = fit.build_model(recipe)
+        window = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        data.check_lengths(report, recipe, rows, tokenizer, window)
         steps = fit.check_cost(report, recipe, len(rows), count)
-        fit.check_memory(report, recipe, shape, shards)
-        fit.check_disk(report, recipe, shape, steps, shards)
-    return report
+        state = fit.training_state(recipe, model, shards)
+        fit.check_memory(report, recipe, state, shards)
+        fit.check_disk(report, recipe, state, steps)
+        sample = [rows[index] for index in evenly_spaced(len(rows), _SAMPLE)]
+        data.check_prompt(report, recipe, fmt, sample)
+        if recipe.method == "sft":
+            check_targets(recipe, tokenizer, rows)
+        else:
+            examine_rewards(report, recipe, fmt, tokenizer, rows, sample, options)
 
 
-def read_recipe(report: Report, argv: Sequence[str], processes: int) -> Recipe:
-    """Return the recipe as a run with this number of processes would read it.
+def read_recipe(argv: Sequence[str], processes: int) -> Recipe:
+    """Return the recipe as a run with this number of processes would read it."""
+    settings = read_yaml(Path(argv[0]))
+    if settings.get("mapper") in ("preference", "safe_rlhf"):
+        raise ValueError(f"{argv[0]}: preflight cannot check a reward model's recipe")
+    keys = {word.partition("=")[0].removeprefix("--") for word in argv}.union(settings)
+    method = "sft" if keys.isdisjoint(_GRPO_KEYS) else "grpo"
+    return load_recipe(argv, method, smoke_overrides, processes)
 
-    A recipe with rewards, an environment or ``num_generations`` is a GRPO recipe, any other an SFT
-    recipe.
+
+def examine_rewards(
+    report: Report,
+    recipe: Recipe,
+    fmt: ResponseFormat,
+    tokenizer: Any,
+    rows: Any,
+    sample: list[dict[str, Any]],
+    options: argparse.Namespace,
+) -> None:
+    """Try the rewards on reference answers, on answers written by hand and on sampled ones.
+
+    Those that need another model are left out.
     """
-    with report.refusals("recipe.unusable", essential=True):
-        settings = read_yaml(Path(argv[0]))
-        if settings.get("mapper") in ("preference", "safe_rlhf"):
-            raise ValueError(f"{argv[0]}: preflight cannot check a reward model's recipe")
-        keys = {word.partition("=")[0].removeprefix("--") for word in argv}.union(settings)
-        method = "sft" if keys.isdisjoint(_GRPO_KEYS) else "grpo"
-        recipe = load_recipe(argv, method, smoke_overrides, processes)
-    found = f"a {method} recipe with {len(recipe.settings)} keys, all of them known"
-    report.add(OK, "recipe.read", f"{recipe.path} is {found}")
-    for warning in dict.fromkeys(recipe.warnings):
-        report.add(WARNING, "recipe.translated", warning)
-    return recipe
+    data.check_turn(report, recipe, tokenizer, fmt)
+    functions, names = reward_functions(recipe, fmt), recipe.script.reward_funcs
+    weights = dict(zip(names, recipe.training.reward_weights or [1.0] * len(names), strict=True))
+    data.check_golds(report, functions, rows, recipe.reward_params.get("number_locale", "en"))
+    rewards.check_written(report, fmt, tokenizer, functions, weights, sample)
+    if not options.no_model:
+        rewards.check_sampled(
+            report, recipe, fmt, tokenizer, weights, rows, options.groups, options.seconds
+        )
 
 
 if __name__ == "__main__":

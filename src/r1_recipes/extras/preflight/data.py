@@ -1,13 +1,18 @@
-"""Check the data: dropped rows, lengths, and which reference answers the rewards can read."""
+"""Check what the model reads: rows, their lengths, the prompt, and where the template ends a turn.
 
+And what the rewards read: the reference answers.
+"""
+
+import contextlib
+import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
 from statistics import median
 from typing import Any
 
 from r1_recipes import verification
+from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import clip, words
 from r1_recipes.data.load import question_key
 from r1_recipes.extras.preflight.findings import (
@@ -19,16 +24,16 @@ from r1_recipes.extras.preflight.findings import (
     graded,
     join_names,
 )
-from r1_recipes.prompts.formats import ResponseFormat
+from r1_recipes.models.tokenizer import generation_prompt, turn_end
+from r1_recipes.prompts import FORMATS, ResponseFormat, leaves_open
 from r1_recipes.recipe import Recipe
 from r1_recipes.rewards import READS_GOLD, reward_parameters
 from r1_recipes.rewards.call import readable_golds, right_answer
 from r1_recipes.training.rows import load_splits
 
-# Tokens are counted in a sample of evenly spaced rows, and in the rows with most characters.
-_MEASURED, _LONGEST = 2000, 200
-# A sample of reference answers, evenly spaced. Reading an expression takes milliseconds.
-_SOLUTIONS = 20_000
+# Samples, evenly spaced: rows whose tokens are counted, and reference answers, of which an
+# expression takes milliseconds.
+_MEASURED, _SOLUTIONS = 5000, 20_000
 # A comma may be a decimal comma or separate a list. A point may be a decimal point or separate
 # thousands. A unit may follow.
 _AMBIGUOUS_NUMBER = re.compile(
@@ -36,87 +41,145 @@ _AMBIGUOUS_NUMBER = re.compile(
 )
 
 
+def check_turn(report: Report, recipe: Recipe, tokenizer: Any, fmt: ResponseFormat) -> None:
+    """Check where the chat template starts and ends the assistant's turn.
+
+    R1's distilled models open it with a reasoning tag, which the format may not read. Base models
+    do not stop where the template ends a message.
+    """
+    from transformers import GenerationConfig
+
+    model, opening = recipe.model.model_name_or_path, generation_prompt(tokenizer)
+    pairs = {other.reasoning_tags for other in FORMATS.values() if other.reasoning_tags}
+    opened = [pair[0] for pair in pairs if leaves_open(opening, pair) and pair[0] not in fmt.tags]
+    if opened:
+        message = (
+            f"the chat template of {model} opens the assistant's turn with {opened[0]!r}, which "
+            f"response_format {fmt.name!r} does not read. Fix: a response_format with "
+            f"{opened[0]!r}, or another chat_template"
+        )
+        report.add(ERROR if fmt.reasoning_tags else WARNING, "contract.prefill", message)
+    elif fmt.prefill:
+        message = (
+            f"the assistant's turn already starts with {fmt.prefill!r}. The model does not repeat "
+            "it, so a reward of your own must not look for it"
+        )
+        report.add(OK, "contract.prefill", message)
+    try:
+        end = turn_end(model, tokenizer)
+    except RecipeError as error:  # A run never writes this text, so it does not fail.
+        report.add(WARNING, "contract.eos", str(error))
+        return
+    ids = tokenizer.eos_token_id
+    with contextlib.suppress(OSError):  # The checkpoint may have no generation config.
+        config = GenerationConfig.from_pretrained(model, revision=recipe.model.model_revision)
+        ids = config.eos_token_id or ids
+    stops = tokenizer.convert_ids_to_tokens(ids if isinstance(ids, list) else [ids])
+    if end in (*stops, tokenizer.eos_token):
+        message = f"the chat template ends a message with {end!r}, and generation stops there"
+        report.add(OK, "contract.eos", message)
+    else:
+        message = (
+            f"the chat template ends a message with {end!r}, but generation stops only at "
+            f"{join_names(stops)}, so completions may continue up to max_completion_length. Fix: "
+            f"eos_token_id {tokenizer.convert_tokens_to_ids(end)} in the checkpoint's "
+            "generation_config.json, or start from SFT"
+        )
+        report.add(WARNING, "contract.eos", message)
+
+
 def load(report: Report, recipe: Recipe, fmt: ResponseFormat, tokenizer: Any) -> Any:
     """Return the training rows of a run. Show three as the model reads them, each with its answer,
     and report the dropped rows.
+
+    The log names the columns that nothing reads, and rows of the test split in the training rows.
     """
-    with report.refusals("data.unusable", essential=True):
-        splits = load_splits(recipe, fmt, tokenizer)
-        loaded, rows = splits.train_report, splits.train
-        for index in evenly_spaced(len(rows), 3):
-            _show_row(report, tokenizer, index, rows[index])
+    splits = load_splits(recipe, fmt, tokenizer)
+    loaded, rows = splits.train_report, splits.train
+    for index in evenly_spaced(len(rows), 3):
+        row = rows[index]
+        title = f"Row {index}, as the model reads it"
+        if recipe.method == "grpo":
+            title += f". Its reference answer: {clip(str(row.get('solution', 'none')), 200)}"
+        report.show("rows", title, _rendered(tokenizer, row))
     message = f"{loaded}; test split: {splits.test_report or 'not read'}"
     report.add(WARNING if 2 * loaded.dropped.total() > loaded.read else OK, "data.rows", message)
-    columns = ", ".join(loaded.unused) or "none"
-    report.add(OK, "data.columns", f"columns that no prompt and no target holds: {columns}")
-    if splits.overlap:
-        message = f"training drops {splits.overlap} rows that have a question of the test split"
-        report.add(WARNING, "data.overlap", message)
     return rows
 
 
-def _show_row(report: Report, tokenizer: Any, index: int, row: dict[str, Any]) -> None:
-    if "completion" in row:
-        title = f"Row {index}, prompt and target as the model reads them:"
-        text = tokenizer.apply_chat_template(row["prompt"] + row["completion"], tokenize=False)
-    else:
-        gold = clip(str(row.get("solution", "none")), 200)
-        title = f"Row {index}, as the model reads it. Its reference answer: {gold}"
-        text = tokenizer.apply_chat_template(
+def _rendered(tokenizer: Any, row: dict[str, Any]) -> str:
+    """Return the prompt (GRPO), or the whole example with the tools of its row (SFT)."""
+    if "completion" not in row:
+        return tokenizer.apply_chat_template(
             row["prompt"], tokenize=False, add_generation_prompt=True
         )
-    report.show("rows", title, text)
+    tools = row.get("tools")
+    tools = json.loads(tools) if isinstance(tools, str) else tools
+    options = {"tokenize": False, "tools": tools, **(row.get("chat_template_kwargs") or {})}
+    return tokenizer.apply_chat_template(row["prompt"] + row["completion"], **options)
 
 
 def check_lengths(
-    report: Report,
-    recipe: Recipe,
-    rows: Any,
-    tokenizer: Any,
-    window: int | None,
+    report: Report, recipe: Recipe, rows: Any, tokenizer: Any, window: int | None
 ) -> None:
     """Compare the lengths of rows with the model's window, and of SFT examples with max_length."""
     training, grpo = recipe.training, recipe.method == "grpo"
-    with report.refusals("contract.template", essential=True):
-        lengths = _measured(grpo, rows, tokenizer)
-    count, longest = len(lengths), max(lengths.values())
+    picked = evenly_spaced(len(rows), _MEASURED)
+    texts = [_rendered(tokenizer, row) for row in rows.select(picked)]
+    lengths = [*map(len, tokenizer(texts, add_special_tokens=False)["input_ids"])]
+    count, longest = len(lengths), max(lengths)
     message = (
-        f"a row has {median(lengths.values()):.0f} tokens (median), the longest {longest}; the "
+        f"a row has {median(lengths):.0f} tokens (median), the longest {longest}; the "
         f"model's window is {window or 'not known'}"
     )
-    room = (window or sys.maxsize) - (training.max_completion_length if grpo else 0)
-    too_long = [index for index, length in lengths.items() if length > room]
-    level = WARNING if too_long else OK
+    level, window = OK, window or sys.maxsize
+    room = window - training.max_completion_length if grpo else window
+    too_long = [index for index, size in zip(picked, lengths, strict=True) if size > room]
     if too_long:
+        # A prompt needs room for a token of the completion.
+        level = ERROR if longest + grpo > window else WARNING
         message += (
             f". {len(too_long)} of {count} measured rows may exceed it, with their completion "
             f"(rows {join_names(too_long)}). Fix: {'max_prompt_tokens' if grpo else 'max_length'}: "
             f"{max(1, room)}"
         )
-    # A prompt needs room for a token of the completion.
-    report.add(ERROR if longest + grpo > (window or longest + 1) else level, "data.window", message)
+    report.add(level, "data.window", message)
     if not grpo and training.max_length:
-        cut = sum(length > training.max_length for length in lengths.values())
+        cut = sum(size > training.max_length for size in lengths)
         message = f"max_length {training.max_length} cuts {cut} of {count} measured examples"
         if cut:
             message += f", so the model does not learn to end them. Fix: max_length: {longest}"
         report.add(graded(cut / count, error_at=0.5), "data.max_length", message)
 
 
-def _measured(grpo: bool, rows: Any, tokenizer: Any) -> dict[int, int]:
-    """Return the tokens of a sample of prompts (GRPO) or examples (SFT), by row."""
-    render = partial(tokenizer.apply_chat_template, tokenize=False)
-    sizes = [len(words(prompt)) for prompt in rows["prompt"]]
-    longest = sorted(range(len(rows)), key=lambda index: -sizes[index])[:_LONGEST]
-    picked = sorted({*evenly_spaced(len(rows), _MEASURED), *longest})
-    texts = [
-        render(row["prompt"], add_generation_prompt=True)
-        if grpo
-        else render(row["prompt"] + row["completion"])
-        for row in rows.select(picked)
-    ]
-    tokens = tokenizer(texts, add_special_tokens=False)["input_ids"]
-    return dict(zip(picked, map(len, tokens), strict=True))
+def check_prompt(
+    report: Report, recipe: Recipe, fmt: ResponseFormat, sample: list[dict[str, Any]]
+) -> None:
+    """Check that the prompt asks for the tags that the rewards (GRPO) or the targets (SFT) have."""
+    sft = recipe.method == "sft"
+    if not (sft or recipe.script.reward_funcs):  # Only the environment scores.
+        return
+    prompts = [f"{words(row['prompt'])}\n{fmt.prefill}" for row in sample]
+    asked = [tag for tag in fmt.tags if all(tag.rstrip("{") in prompt for prompt in prompts)]
+    lacking = [tag for tag in fmt.tags if tag not in asked]
+    level, message = OK, f"the prompt asks for {' and '.join(asked) or 'no tags'}"
+    if sft:
+        texts = [words(row["completion"]) for row in sample]
+        taught = [tag for tag in fmt.tags if all(tag in text for text in texts)]
+        if asked and not taught:
+            level = WARNING
+            message += (
+                ", and the targets lack them: SFT teaches not to write the format. Fix: "
+                "system_prompt: '', or targets in the format"
+            )
+    elif lacking:
+        level = WARNING
+        message += (
+            f" and not for {' and '.join(lacking)}, which response_format {fmt.name!r} has, so "
+            "only a model trained on this format writes it. Fix: remove system_prompt to use the "
+            "format's own, or another response_format"
+        )
+    report.add(level, "contract.prompt", message)
 
 
 def check_golds(report: Report, rewards: Mapping[str, Callable], rows: Any, locale: str) -> None:
@@ -125,52 +188,26 @@ def check_golds(report: Report, rewards: Mapping[str, Callable], rows: Any, loca
         return
     # With a picture, an environment or a puzzle, equal questions may have different answers.
     if not {"image", "environment", "nums"}.intersection(rows.column_names):
-        problem = _conflicting_solutions(map(question_key, rows["prompt"]), rows["solution"])
-        if problem:
-            report.add(WARNING, "data.several_golds", f"{problem}. Fix: keep only the correct row")
+        _check_conflicts(report, rows)
     picked = evenly_spaced(len(rows), _SOLUTIONS)
     sample = rows.select(picked)
     for name in [name for name in rewards if name in READS_GOLD]:
         readable = readable_golds(name, rewards[name], sample)
-        _check_readable(report, name, {picked[at]: read for at, read in readable.items()}, rows)
-    if locale == "en" and "number_locale" in reward_parameters(rewards):
-        solutions = [str(solution).strip() for solution in sample["solution"]]
-        _check_locale(report, [text for text in solutions if _AMBIGUOUS_NUMBER.fullmatch(text)])
-
-
-def _conflicting_solutions(questions: Iterable[str], solutions: Iterable[Any]) -> str:
-    """Return a sentence about a question with two different reference answers, or ""."""
-    first: dict[str, str | None] = {}
-    for question, solution in zip(questions, map(right_answer, solutions), strict=True):
-        known = first.setdefault(question, solution)
-        differs = known and solution and known != solution
-        if differs and verification.grade([known], [solution]) == [False]:
-            return (
-                f"questions have several reference answers: {question[:120]!r} has {known!r:.80} "
-                f"and {solution!r:.80}"
+        unread = [picked[at] for at, read in readable.items() if not read]
+        count = len(readable)
+        message = f"{name} can read all {count} reference answers"
+        if unread:
+            message = (
+                f"{name} cannot read {len(unread)} of {count} reference answers (rows "
+                f"{join_names(unread)} of the rows kept; the first is "
+                f"{clip(str(rows[unread[0]]['solution']), 80)!r}), so these rows get no reward. "
+                "Fix: name a column with short final answers in solution_column (or the mapper), "
+                "or drop these rows"
             )
-    return ""
-
-
-def _check_readable(report: Report, name: str, readable: dict[int, bool], rows: Any) -> None:
-    """Report the reference answers that a reward cannot read, and so never rewards."""
-    unread = [index for index, read in readable.items() if not read]
-    message = f"{name} can read all {len(readable)} reference answers"
-    if unread:
-        first = clip(str(rows[unread[0]]["solution"]), 80)
-        message = (
-            f"{name} cannot read {len(unread)} of {len(readable)} reference answers (rows "
-            f"{join_names(unread)} of the rows kept; the first is {first!r}), so these rows get no "
-            "reward. Fix: name a column with short final answers in solution_column (or the "
-            "mapper), or drop these rows"
-        )
-    level = graded(len(unread) / max(1, len(readable)), error_at=0.5)
-    report.add(level, "data.golds", message)
-
-
-def _check_locale(report: Report, ambiguous: list[str]) -> None:
-    """Report reference answers that are different numbers in English and in German."""
-    if ambiguous:
+        report.add(graded(len(unread) / max(1, count), error_at=0.5), "data.golds", message)
+    solutions = [str(solution).strip() for solution in sample["solution"]]
+    ambiguous = [text for text in solutions if _AMBIGUOUS_NUMBER.fullmatch(text)]
+    if ambiguous and locale == "en" and "number_locale" in reward_parameters(rewards):
         message = (
             f"{len(ambiguous)} reference answers depend on the country (the first is "
             f"{ambiguous[0]!r}). By default, 1.250 is 1.25, and 3,5 is the list 3, 5. Fix, for "
@@ -178,3 +215,19 @@ def _check_locale(report: Report, ambiguous: list[str]) -> None:
         )
         level = WARNING if any("," in text for text in ambiguous) else OK
         report.add(level, "data.number_locale", message)
+
+
+def _check_conflicts(report: Report, rows: Any) -> None:
+    """Report the first question that has two different reference answers."""
+    first: dict[str, str | None] = {}
+    for prompt, solution in zip(rows["prompt"], rows["solution"], strict=True):
+        question, answer = question_key(prompt), right_answer(solution)
+        known = first.setdefault(question, answer)
+        differs = known and answer and known != answer
+        if differs and verification.grade([known], [answer]) == [False]:
+            message = (
+                f"questions have several reference answers: {question[:120]!r} has {known!r:.80} "
+                f"and {answer!r:.80}. Fix: keep only the correct row"
+            )
+            report.add(WARNING, "data.several_golds", message)
+            return
