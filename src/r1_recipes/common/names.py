@@ -10,24 +10,24 @@ from typing import Any
 
 NAMES: dict[str, dict[str, str]] = {
     "reward": {
-        "answer_match": "choices.rewards:answer_match",
-        "binary_code": "code.reward:binary_code",
-        "choice_match": "choices.rewards:choice_match",
-        "code": "code.reward:code",
-        "code_format": "code.reward:code_format",
-        "countdown": "countdown.reward:countdown",
-        "exact_match": "choices.rewards:exact_match",
+        "answer_match": "choices:answer_match",
+        "binary_code": "code:binary_code",
+        "choice_match": "choices:choice_match",
+        "code": "code:code",
+        "code_format": "code:code_format",
+        "countdown": "countdown:countdown",
+        "exact_match": "choices:exact_match",
     },
     "mapper": {
-        "countdown": "countdown.mapper:countdown",
+        "countdown": "countdown:countdown_row",
         "environment": "agents.rows:environment_row",
         "image_question": "images:image_question",
-        "multiple_choice": "choices.mapper:multiple_choice",
+        "multiple_choice": "choices:multiple_choice",
         "openthoughts": "datasets:openthoughts",
         "r1_distill_sft": "datasets:r1_distill_sft",
         "safe_rlhf": "datasets:safe_rlhf",
         "sums": "sums:sums",
-        "verifiable_code": "code.mapper:verifiable_code",
+        "verifiable_code": "code:verifiable_code",
         "verl": "datasets:verl",
     },
     "tool": {
@@ -37,14 +37,12 @@ NAMES: dict[str, dict[str, str]] = {
     "environment": {},
     # The first part of dataset_name, and what makes its rows: (rest, split, task_config) -> Dataset
     "dataset": {
-        "countdown": "countdown.rows:countdown_rows",
+        "countdown": "countdown:countdown_rows",
         "environment": "agents.rows:environment_rows",
         "sums": "sums:sums_rows",
     },
     # A model_name_or_path, and what returns its folder
     "model": {"embedded:SmolLM2-135M-Instruct": "demo:smollm2_checkpoint"},
-    # Of a row that needs no reference answer: (answer, *columns) -> bool
-    "checker": {"countdown": "countdown.puzzle:solves"},
 }
 
 

@@ -1,22 +1,18 @@
 """Sums for runs on two CPU cores: drawn as a run starts, with their steps as reasoning."""
 
-from __future__ import annotations
-
 import operator
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.data.mappers.base import MappedRow, register_mapper, text
 from r1_recipes.extras.generated import Draws, distinct_rows
 
-if TYPE_CHECKING:
-    from datasets import Dataset
 SIGNS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 
 
-def sums_rows(_: str, split: str, config: dict[str, Any]) -> Dataset:
-    """Return the sums of a split. No sum is twice in a split, or in both.
+def sums_rows(_: str, split: str, config: dict[str, Any]) -> Any:
+    """Return the data set of a split. No sum is twice in a split, or in both.
 
     Args:
         split: ``"train"`` or ``"test"``.

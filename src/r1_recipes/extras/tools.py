@@ -3,8 +3,8 @@
 A tool is a function with types and a docstring, which TRL shows to the model. So is what it raises.
 """
 
-from r1_recipes.extras.code import sandbox
-from r1_recipes.extras.countdown.puzzle import compute
+from r1_recipes.extras import sandbox
+from r1_recipes.extras.countdown import compute
 
 
 def calculator(expression: str) -> str:

@@ -45,22 +45,20 @@ for _function in (
     REWARDS.register(_function.__name__, _function)
 
 # Rewards that compare the answer of a completion with the reference answer. 1.0 means right.
-COMPARING = {"accuracy", "answer_contains", "answer_match", "choice_match", "countdown"}
-COMPARING |= {"exact_match"}
+COMPARING = {
+    "accuracy",
+    "answer_contains",
+    "answer_match",
+    "choice_match",
+    "countdown",
+    "exact_match",
+}
 ANSWERS = COMPARING | {"binary_code", "code"}  # Rewards whose 1.0 means a right answer.
 READS_GOLD = COMPARING | {"cosine", "length"}  # Rewards that score no row without its reference.
 
-_CLASSES = ("AnswerReward", "Reward", "register_reward")
-_FIX = (
-    "Fix: def my_reward(completions, *, my_key: float = 1.0, **columns), which returns a number "
-    "per completion. What follows * are recipe keys, and fmt there is the response format"
-)
-
 
 def __getattr__(name: str) -> Any:
-    """Return a reward of an extra. Raise RecipeError for the classes that rewards once were."""
-    if name in _CLASSES:
-        raise RecipeError(f"r1_recipes.rewards.{name} is gone: a reward is a function. {_FIX}")
+    """Return a reward of an extra."""
     if name.startswith("_") or name not in REWARDS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return REWARDS[name]
@@ -132,7 +130,11 @@ def answer_rewards(names: Iterable[str]) -> list[str]:
 def _resolve(name: str) -> Callable[..., Values]:
     reward = REWARDS.resolve(name)
     if isinstance(reward, type) or not callable(reward):
-        raise RecipeError(f"reward {name!r}: must be a function, got {reward!r:.80}. {_FIX}")
+        fix = (
+            "Fix: def my_reward(completions, *, my_key: float = 1.0, **columns), which returns a "
+            "number per completion. What follows * are recipe keys; fmt is the response format"
+        )
+        raise RecipeError(f"reward {name!r}: must be a function, got {reward!r:.80}. {fix}")
     return reward
 
 

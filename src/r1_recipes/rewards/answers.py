@@ -4,7 +4,6 @@ from functools import lru_cache
 from typing import Any
 
 from r1_recipes import verification
-from r1_recipes.common import names
 from r1_recipes.common.errors import RecipeError, require
 from r1_recipes.common.messages import completion_texts, last_user_text
 from r1_recipes.prompts import ResponseFormat
@@ -124,9 +123,12 @@ def judged(
         log_metric("verification/timeouts", float(verification.STATS.timeouts - timeouts))
         log_metric("verification/seconds", verification.STATS.seconds - seconds)
     verdicts = list(verdicts)
-    for row, puzzle in puzzles.items():
-        right = names.load("checker", "countdown")(answers[row], *puzzle)
-        verdicts[row] = Verdict(right, None if right else Refusal.DIFFERENT)
+    if puzzles:
+        from r1_recipes.extras.countdown import solves
+
+        for row, puzzle in puzzles.items():
+            right = solves(answers[row], *puzzle)
+            verdicts[row] = Verdict(right, None if right else Refusal.DIFFERENT)
     return answers, verdicts
 
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import inspect
-import logging
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -30,8 +28,6 @@ from r1_recipes.rewards.types import Values, ignore
 if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import PreTrainedTokenizerBase
-
-warn_once = functools.cache(logging.getLogger(__name__).warning)  # Logs each message only once.
 
 
 def score(
@@ -94,13 +90,10 @@ def failure(name: str, error: BaseException, columns: Mapping[str, Any]) -> Reci
     if isinstance(error, RecipeError):
         return error
     place = user_code_place(error)
-    if "unexpected keyword" in str(error):
-        place += ". Fix: end its parameters with **columns, because it gets every column by name"
-    absent = isinstance(error, KeyError) and error.args[:1] and error.args[0] not in columns
-    if absent or re.search("missing .* required (positional|keyword-only) argument", str(error)):
+    if isinstance(error, KeyError) or re.search("(unexpected|missing) .*argument", str(error)):
         place += (
-            f". It gets the columns {', '.join(columns)}. Fix: a mapper that writes the column, or "
-            "add the data's own to keep_columns"
+            f". It gets the columns {', '.join(columns)}. Fix: end its parameters with **columns; "
+            "for another column, a mapper that writes it, or add the data's own to keep_columns"
         )
     return RecipeError(f"reward {name!r} fails: {first_line(error)[:-1]}{place}")
 

@@ -108,23 +108,17 @@ def language_consistency(
     that several languages share count as the target language. Source: DeepSeek-R1
     (arXiv:2501.12948, section 2.3.2).
     """
+    given = language_consistency_target
+    if given and language_code(given) is None:
+        raise RecipeError(unknown_name("language_consistency_target", given, LANGUAGES))
     texts = completion_texts(completions)
     nothing = [None] * len(texts)
     scores: Values = []
     for text, prompt, name in zip(texts, prompts or nothing, language or nothing, strict=True):
-        named = str(name or "").strip() or language_consistency_target
+        named = str(name or "").strip() or given
         target = language_code(named) if named else _text_language(last_user_text(prompt))
         scores.append(None if target is None else _score(fmt, text, target))
     return scores
-
-
-def _check_start(*, language_consistency_target: str | None = None) -> None:
-    target = language_consistency_target
-    if target and language_code(target) is None:
-        raise RecipeError(unknown_name("language_consistency_target", target, LANGUAGES))
-
-
-language_consistency.check_start = _check_start  # type: ignore[attr-defined]
 
 
 def _score(fmt: ResponseFormat, text: str, target: str) -> float:

@@ -1,14 +1,15 @@
 """Rewards by task: each reward scores the rows of the tasks that name it."""
 
-import inspect
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial, wraps
+from functools import cache, partial, wraps
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError, require, unknown_name
-from r1_recipes.rewards.call import warn_once
 from r1_recipes.rewards.types import Values, ignore
+
+warn_once = cache(logging.getLogger(__name__).warning)  # Logs each message only once.
 
 
 def check_task_rewards(task_rewards: Any, reward_funcs: Sequence[str]) -> list[str]:
@@ -46,13 +47,11 @@ def route(
     holds the task of a row.
 
     Raises:
-        RecipeError: ``task_rewards`` names another reward, or a reward is an ``async`` function.
+        RecipeError: ``task_rewards`` names another reward.
     """
     for_all = check_task_rewards(task_rewards, names)
     routed = []
     for func, name in zip(funcs, names, strict=True):
-        synchronous = not inspect.iscoroutinefunction(func)
-        require(synchronous, f"task_rewards: reward {name!r}", "no async function", func)
         rows_of = partial(_rows_of, name, task_rewards, for_all, task_column)
         routed.append(_of_its_tasks(func, rows_of))
     return routed
@@ -113,9 +112,7 @@ def _of_its_tasks(
         for row, score in scores.items():
             # One value per row: TRL averages what all processes logged. It reads NaN as None.
             if score is not None and not math.isnan(score):
-                # TRL uses the names mean and std for its own metrics.
-                task = f"task {tasks[row]}" if tasks[row] in ("mean", "std") else tasks[row]
-                metric = f"rewards/{of_its_tasks.__name__}/{task}"
+                metric = f"rewards/{of_its_tasks.__name__}/{tasks[row]}"
                 columns.get("log_metric", ignore)(metric, float(score))
         return [scores.get(row) for row in range(count)]
 

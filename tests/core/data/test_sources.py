@@ -11,7 +11,7 @@ import pytest
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.data import get_mapper, load_rows
-from r1_recipes.extras.countdown.puzzle import check
+from r1_recipes.extras.countdown import check
 
 ROWS = [
     {"question": 'Say "2, 3"\tplus 1', "answer": "a\n#### 6"},

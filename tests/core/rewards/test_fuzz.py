@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from r1_recipes import verification
 from r1_recipes.common.messages import completion_texts
-from r1_recipes.extras.countdown.puzzle import Puzzle
 from r1_recipes.prompts import FORMATS
 from r1_recipes.rewards import REWARDS, get_reward_funcs, reward_parameters
 from r1_recipes.rewards.answers import parsed_answer
@@ -55,7 +54,7 @@ PIECES = [
 ]
 GOLD_WORDS = r"72 1,080 0.5 50% \frac{3}{4} 2\sqrt{3} (1,2) \{1,2\} y=2x+3 x^2+2x+1 B Pancreas"
 GOLDS = [*GOLD_WORDS.split(), r"\text{Evelyn}", None, "", 72]
-PUZZLES = [Puzzle((44, 19, 35), 28), Puzzle((7, 4, 3), 31)]
+PUZZLES = [([44, 19, 35], 28), ([7, 4, 3], 31)]
 
 
 def completion(rng):
@@ -113,8 +112,8 @@ def batch_of(rng, texts):
 def columns(rows, name):
     found = {key: [row[key] for row in rows] for key in rows[0] if key != "puzzle"}
     if name == "countdown":
-        found["nums"] = [list(row["puzzle"].numbers) for row in rows]
-        found["target"] = [row["puzzle"].target for row in rows]
+        found["nums"] = [row["puzzle"][0] for row in rows]
+        found["target"] = [row["puzzle"][1] for row in rows]
     return found
 
 

@@ -1,4 +1,4 @@
-"""Rewards for programs, which run against the test cases of their row in a sandbox."""
+"""Rewards for programs, which run on the test cases of their row in a sandbox; their mapper."""
 
 import ast
 import functools
@@ -15,7 +15,8 @@ from r1_recipes.common.errors import RecipeError, require
 from r1_recipes.common.messages import completion_texts
 from r1_recipes.common.plugins import import_object
 from r1_recipes.common.processes import cores_per_rank
-from r1_recipes.extras.code import sandbox
+from r1_recipes.data.mappers.base import MappedRow, SkipRow, register_mapper, text
+from r1_recipes.extras import sandbox
 from r1_recipes.prompts import ResponseFormat
 from r1_recipes.rewards.form import shown_text
 from r1_recipes.rewards.types import THINK_ANSWER, Column, Log, Values, ignore
@@ -35,8 +36,8 @@ def extract_code(fmt: ResponseFormat, completion: str, language: str) -> str | N
     answer = fmt.parse(completion).answer if fmt.answer_tags else shown_text(fmt, completion)
     names = "|".join(PYTHON if language in PYTHON else (re.escape(language),))
     fence = rf"```(?:{names})[ \t]*\n(.*?)```"
-    text = (answer or "").replace("\r\n", "\n")
-    blocks = re.findall(fence, text, re.DOTALL | re.IGNORECASE)
+    plain = (answer or "").replace("\r\n", "\n")
+    blocks = re.findall(fence, plain, re.DOTALL | re.IGNORECASE)
     return (textwrap.dedent(blocks[-1]).strip("\n") or None) if blocks else None
 
 
@@ -49,18 +50,15 @@ class Case(NamedTuple):
 
     def passes(self, output: bytes) -> bool:
         """Return whether an output is as expected. Text is compared by lines without margins."""
-        text = output.decode("utf-8", "replace")
+        printed = output.decode("utf-8", "replace")
         if self.function is None:
-            return _lines(text) == _lines(self.expected)
+            given, wanted = (each.strip().split("\n") for each in (printed, self.expected))
+            return list(map(str.strip, given)) == list(map(str.strip, wanted))
         try:
-            result = json.loads(text)
+            result = json.loads(printed)
         except (ValueError, RecursionError):
             return False
         return result == self.expected or [result] == self.expected  # APPS puts results in a list
-
-
-def _lines(text: str) -> list[str]:
-    return [line.strip() for line in text.strip().split("\n")]
 
 
 def read_cases(info: Any, language: str) -> list[Case]:
@@ -220,9 +218,8 @@ def _judge(
         if hopeless or timeouts == MAX_TIMEOUTS:
             break
     share = passed / len(cases)
-    return float(
-        share >= binary_from
-    ) if binary_from else share, f"{passed} of {len(cases)}{reason}"
+    score = float(share >= binary_from) if binary_from else share
+    return score, f"{passed} of {len(cases)}{reason}"
 
 
 def _check_start(*, code_language: str = "python", code_provider: str = "bubblewrap") -> None:
@@ -250,3 +247,21 @@ def code_format(
     shaped = [fmt.parse(text).well_formed for text in texts]
     codes = [extract_code(fmt, text, code_language) for text in texts]
     return [float(well and code is not None) for well, code in zip(shaped, codes, strict=True)]
+
+
+@register_mapper("verifiable_code", "problem_statement|problem", "verification_info")
+def verifiable_code(row: dict[str, Any], prompt_column: str = "problem_statement") -> MappedRow:
+    """Map open-r1/verifiable-coding-problems-python: a problem and ``verification_info``.
+
+    ``verification_info`` has the language and the test cases, for a reward that runs code. The
+    decontaminated variants have the column ``problem`` instead of ``problem_statement``.
+    ``solution`` is the reference program, if there is one.
+    """
+    info = row.get("verification_info")
+    if not isinstance(info, dict) or not info.get("test_cases"):
+        raise SkipRow("column 'verification_info' has no test_cases")
+    return {
+        "question": text(row, prompt_column if prompt_column in row else "problem"),
+        "solution": text(row, "gold_standard_solution", needed=False),
+        "verification_info": info,
+    }

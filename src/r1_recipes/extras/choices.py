@@ -1,11 +1,14 @@
-"""Rewards for answers in words or option letters, with an optional judge model."""
+"""Answers in words or option letters: rewards, a judge, and the mapper of questions."""
 
 import re
 import unicodedata
+from string import ascii_uppercase
 from typing import Any
 
 from r1_recipes.common.errors import require
 from r1_recipes.common.messages import completion_texts, last_user_text
+from r1_recipes.data.mappers.base import MappedRow, SkipRow, register_mapper
+from r1_recipes.data.mappers.base import text as cell
 from r1_recipes.extras import judges
 from r1_recipes.prompts import ResponseFormat, boxed_spans
 from r1_recipes.rewards.answers import judged
@@ -72,28 +75,28 @@ _LATEX_COMMAND = re.compile(r"\\[a-zA-Z]+")
 _QUESTION_OR_FACTORIAL = re.compile(r"[?？]|\d\s*!|!\s*\d")
 
 
-def _same_words(answer: str | None, solution: str) -> bool:
+def _same_words(answer: str, solution: str) -> bool:
     """Return whether a candidate of the answer has the same words as the reference answer."""
-    if answer is None or len(answer) > _MAX_CHARS:
+    if len(answer) > _MAX_CHARS:
         return False
     if _QUESTION_OR_FACTORIAL.search(answer) and not _QUESTION_OR_FACTORIAL.search(solution):
         return False
     return words(solution) in map(words, candidates(answer))
 
 
-def _same_choice(answer: str | None, solution: str) -> bool:
+def _same_choice(answer: str, solution: str) -> bool:
     """Return whether the answer is the letter of the reference answer, without different words.
 
     ``E. coli`` is not ``E. histolytica``.
     """
     reference = choice(solution)
-    if reference is None or answer is None or len(answer) > _MAX_CHARS:
+    if reference is None or len(answer) > _MAX_CHARS:
         return False
-    letter, text = reference
+    letter, name = reference
     choices = [option for option in map(choice, candidates(answer)) if option is not None]
     if {option[0] for option in choices} != {letter}:
         return False
-    return not text or any(option[1] in ([], text) for option in choices)
+    return not name or any(option[1] in ([], name) for option in choices)
 
 
 def _units(text: str) -> set[str]:
@@ -101,21 +104,13 @@ def _units(text: str) -> set[str]:
     return set(re.findall(r"[^\W\d_]+|%", plain.casefold()))
 
 
-def _other_unit(answer: str | None, solution: str) -> bool:
-    """Return whether the answer has words, but not every unit of the reference answer."""
-    if answer is None:  # The format `boxed` may find an answer in the whole text.
-        return False
-    answer_units = _units(candidates(answer)[-1])
-    return bool(answer_units) and not _units(solution) <= answer_units
-
-
 def _read(
     name: str, fmt: ResponseFormat, completions: Column, solution: Column, log_extra: Log
-) -> tuple[list[str | None], list[str]]:
-    """Return the answers and the reference answers, and log both."""
-    answers = [fmt.parse(text).answer for text in completion_texts(completions)]
+) -> tuple[list[str], list[str]]:
+    """Return the answers and the reference answers, "" for none, and log both."""
+    answers = [fmt.parse(text).answer or "" for text in completion_texts(completions)]
     golds = ["" if gold is None else str(gold).strip() for gold in solution]
-    log_extra(f"{name}_answer", [answer or "" for answer in answers])
+    log_extra(f"{name}_answer", answers)
     log_extra(f"{name}_solution", golds)
     return answers, golds
 
@@ -189,24 +184,17 @@ def answer_match(
     """
     answers, golds = _read("answer_match", fmt, completions, solution, log_extra)
     _, verdicts = judged(completions, fmt, number_locale, golds, prompts)
-    rules = [
-        _rule(answer, gold, verdict.right)
-        for answer, gold, verdict in zip(answers, golds, verdicts, strict=True)
-    ]
-    scores: Values = [
-        float(rule != "") if words(gold) else None for rule, gold in zip(rules, golds, strict=True)
-    ]
+    scores: Values = []
+    rules = []
+    asked = {}
+    for row, (answer, gold, verdict) in enumerate(zip(answers, golds, verdicts, strict=True)):
+        rules.append(_rule(answer, gold, verdict.right))
+        scores.append(float(rules[row] != "") if words(gold) else None)
+        if match_judge and answer and scores[row] == 0.0:
+            slots = {"solution": gold, "answer": answer[:_MAX_CHARS]}
+            slots["question"] = last_user_text(prompts[row]) if prompts else ""
+            asked[row] = judges.fill(match_judge_prompt, slots)
     if match_judge:
-        asked = {}
-        for row, answer in enumerate(answers):
-            if answer and scores[row] == 0.0:
-                question = last_user_text(prompts[row]) if prompts else ""
-                slots = {
-                    "question": question,
-                    "solution": golds[row],
-                    "answer": answer[:_MAX_CHARS],
-                }
-                asked[row] = judges.fill(match_judge_prompt, slots)
         opinions = judges.ask(match_judge, [*asked.values()], 0.0, 1.0)
         for row, opinion in zip(asked, opinions, strict=True):
             scores[row] = opinion
@@ -222,15 +210,13 @@ def _check_judge(*, match_judge: str = "", match_judge_prompt: str = "") -> None
         has_slots = all(slot in match_judge_prompt for slot in ("{solution}", "{answer}"))
         allowed = "a text with {solution} and {answer} that asks for a line 'Score: x'"
         require(has_slots, "match_judge_prompt", allowed, match_judge_prompt)
-        named = match_judge.removeprefix(judges.SERVED) not in ("", match_judge)
-        require(named, "match_judge", "openai:NAME", match_judge)
         judges.ChatServer(match_judge).check()
 
 
 answer_match.check_start = _check_judge  # type: ignore[attr-defined]
 
 
-def _rule(answer: str | None, solution: str, equal: bool | None) -> str:
+def _rule(answer: str, solution: str, equal: bool | None) -> str:
     """Return the rule that accepts the answer, or "". ``equal`` is the verdict of mathematics."""
     if _same_choice(answer, solution):
         return "choice"
@@ -238,6 +224,89 @@ def _rule(answer: str | None, solution: str, equal: bool | None) -> str:
     has_word = re.search(r"[^\W\d_]{2,}", _LATEX_COMMAND.sub(" ", solution))
     if has_word and _same_words(answer, solution):
         return "words"
-    if equal and not _other_unit(answer, solution):
-        return "mathematics"
-    return ""
+    # Mathematics ignores units: an answer with words must have every unit of the reference answer.
+    units = _units(candidates(answer)[-1])
+    return "mathematics" if equal and (not units or _units(solution) <= units) else ""
+
+
+LETTERS = ascii_uppercase[:10]  # those that the reward choice_match reads
+_COLUMNS = ("question|question_stem", "choices|options|opa", "answerKey|answer_idx|cop|answer")
+
+
+@register_mapper("multiple_choice", *_COLUMNS)
+def multiple_choice(
+    row: dict[str, Any],
+    question_column: str = "question",
+    options_column: str = "choices",
+    answer_column: str = "answerKey",
+    option_columns: tuple[str, ...] = ("opa", "opb", "opc", "opd"),
+    answer_is: str = "label",
+    first: int | None = None,
+) -> MappedRow:
+    """Map a question with two to ten options. The reference answer is a letter, for choice_match.
+
+    The question ends with a line per option: ``A) …``. Reads ARC, CommonsenseQA, MMLU, MMLU-Pro,
+    MedQA-USMLE, MedMCQA, RACE and the like. A column ``article``, ``passage`` or ``context``
+    precedes the question. The options are a list, a dictionary by letter, a dictionary of ``text``
+    and ``label``, or have a column each.
+
+    Args:
+        row: The row.
+        question_column: The question.
+        options_column: The options.
+        answer_column: The right option.
+        option_columns: The columns of the options, if each has its own.
+        answer_is: What the answer names: the ``label`` of an option, or its ``text``.
+        first: The position of the first option, 0 (MMLU, MedMCQA) or 1, if the answer is a
+            position.
+    """
+    require(answer_is in ("label", "text"), "mapper_config: answer_is", "label or text", answer_is)
+    names, texts = _options(row, options_column, option_columns)
+    answer = cell(row, _first(row, answer_column, *_COLUMNS[2].split("|")))
+    named = answer if answer_is == "text" else answer.strip("().: ")
+    if first is not None:
+        names = [str(first + position) for position in range(len(texts))]
+    elif answer_is == "text":
+        names = texts
+    found = [n for n, name in enumerate(names) if name.casefold() == named.casefold()]
+    if len(found) != 1:
+        which = "several" if found else "none"
+        raise SkipRow(
+            f"the answer {answer!r:.40} names {which} of the options. Fix: mapper_config: "
+            "answer_is: text, or first: 0 (or 1) for a position"
+        )
+    right = found[0]
+    lines = [f"{letter}) {option}" for letter, option in zip(LETTERS, texts, strict=False)]
+    solution = lines[right]
+    if choice(solution) != (LETTERS[right], words(texts[right])):
+        solution = LETTERS[right]  # "B) hepatitis A" would name two options
+    context = cell(row, _first(row, "article", "passage", "context"), needed=False)
+    lines.insert(0, cell(row, _first(row, question_column, "question_stem")))
+    question = "\n".join([f"{context}\n", *lines] if context else lines)
+    return {"question": question, "solution": solution}
+
+
+def _options(
+    row: dict[str, Any], column: str, columns: tuple[str, ...]
+) -> tuple[list[str], list[str]]:
+    """Return the labels and the texts of a row's options, in order."""
+    options = row.get(_first(row, column, "options"))
+    if options is None:
+        options = [row.get(name) for name in columns]
+    if isinstance(options, list):
+        options = dict(zip(LETTERS, options, strict=False))
+    elif isinstance(options, dict) and "text" in options:
+        options = dict(zip(options["label"], options["text"], strict=True))
+    if not isinstance(options, dict):
+        raise SkipRow("options that are neither a list nor a dictionary")
+    # A column of a Parquet file has every letter of any row.
+    texts = {str(label): cell(options, label, needed=False) for label in options}
+    given = {label: option for label, option in texts.items() if option}
+    if not 2 <= len(given) <= len(LETTERS):
+        raise SkipRow(f"not two to {len(LETTERS)} options with a text")
+    return list(given), list(given.values())
+
+
+def _first(row: dict[str, Any], *columns: str) -> str:
+    """Return the first of these columns in which a row has something, or the first one."""
+    return next((column for column in columns if row.get(column) is not None), columns[0])

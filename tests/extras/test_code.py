@@ -6,8 +6,8 @@ import pytest
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.data.mappers import example_rows, get_mapper
-from r1_recipes.extras.code.reward import Case, extract_code, read_cases
-from r1_recipes.extras.code.sandbox import Outcome, SandboxError
+from r1_recipes.extras.code import Case, extract_code, read_cases
+from r1_recipes.extras.sandbox import Outcome, SandboxError
 from r1_recipes.prompts import get_response_format
 from r1_recipes.rewards import get_reward_funcs
 

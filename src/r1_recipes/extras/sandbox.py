@@ -23,10 +23,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
-from dataclasses import dataclass
 from itertools import chain
-from typing import IO
+from typing import NamedTuple
 
 REMEDY = (
     "Fix: apt-get install bubblewrap (Linux 5.14 or newer). In a container, start it with "
@@ -80,8 +78,7 @@ class SandboxError(RuntimeError):
     """The sandbox itself failed, so nothing is known about the program."""
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What became of a program.
 
     Attributes:
@@ -126,42 +123,28 @@ def run(
         "RLIMIT_STACK": 64 << 20,  # deep recursion needs more than the usual 8 MB
     }
     job = json.dumps({"code": code, "function": function, "limits": limits}).encode()
-    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out:
-        with tempfile.TemporaryFile() as errors:
-            given.write(b"%010d" % len(job) + job + stdin)
-            given.seek(0)
-            status = _wait(given, out, errors, 2 * seconds + 5)
-            said = _read(errors)
-        printed = _read(out)
-    words = said.removeprefix(READY).decode("utf-8", "replace").strip()
-    last = words[words.rfind("\n") + 1 :][:200]
+    # coreutils' timeout waits in the kernel. subprocess' own looks 20 times a second.
+    words = ("timeout", "--signal=KILL", str(2 * seconds + 5), *command())
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
+        # A session of its own: Ctrl-C is for the trainer.
+        status = subprocess.run(
+            words,
+            input=b"%010d" % len(job) + job + stdin,
+            stdout=out,
+            stderr=errors,
+            env={},
+            start_new_session=True,
+            check=False,
+        ).returncode
+        out.seek(0)
+        errors.seek(0)
+        printed, said = out.read(), errors.read()
+    last = said.removeprefix(READY).decode("utf-8", "replace").strip().rpartition("\n")[2][:200]
     if not said.startswith(READY):
         raise SandboxError(f"no program started: {last or f'exit status {status}'}. {REMEDY}")
     if status in (-signal.SIGKILL, 128 + signal.SIGKILL, 128 + signal.SIGXCPU):
         return Outcome("timeout", printed)
     return Outcome("ok", printed) if status == 0 else Outcome("error", printed, last)
-
-
-def _wait(given: IO[bytes], out: IO[bytes], errors: IO[bytes], seconds: float) -> int:
-    """Return the exit status of the sandbox, which is killed after so many seconds."""
-    try:
-        # A session of its own: Ctrl-C is for the trainer.
-        process = subprocess.Popen(
-            command(), stdin=given, stdout=out, stderr=errors, env={}, start_new_session=True
-        )
-    except OSError as error:  # no process or memory is left
-        raise SandboxError(f"bwrap does not start: {error}") from error
-    # Not wait(timeout), which looks at the process 20 times a second.
-    timer = threading.Timer(seconds, process.kill)  # --die-with-parent ends the program too
-    timer.start()
-    status = process.wait()
-    timer.cancel()
-    return status
-
-
-def _read(file: IO[bytes]) -> bytes:
-    file.seek(0)
-    return file.read()
 
 
 @functools.cache

@@ -9,8 +9,8 @@ import time
 import pytest
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.extras.code import sandbox
-from r1_recipes.extras.code.reward import get_run
+from r1_recipes.extras import sandbox
+from r1_recipes.extras.code import get_run
 from r1_recipes.extras.tools import python
 
 needs_bwrap = pytest.mark.skipif(not shutil.which("bwrap"), reason="bubblewrap is not installed")
@@ -151,7 +151,7 @@ def test_the_tool_python():
 @needs_bwrap
 def test_a_provider_of_ones_own_has_the_signature_of_run(tmp_path, monkeypatch):
     (tmp_path / "my_machine.py").write_text(
-        "from r1_recipes.extras.code.sandbox import Outcome\n"
+        "from r1_recipes.extras.sandbox import Outcome\n"
         "def run(code, stdin=b'', *, function=None, seconds=5, memory_mb=512, output_bytes=1):\n"
         "    return Outcome('ok', stdin.upper())\n"
     )

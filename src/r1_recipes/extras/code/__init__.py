@@ -1,1 +1,0 @@
-"""Rewards for programs, which run in a sandbox. The tool ``python`` needs the extra ``agents``."""

@@ -1,1 +1,0 @@
-"""Countdown puzzles: rows, mapper, checker and reward."""
