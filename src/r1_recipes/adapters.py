@@ -51,7 +51,8 @@ def merge(run: Path) -> Path:
     folder = run / "merged"
     merged.to(config.dtype or torch.float32).save_pretrained(folder)
     AutoTokenizer.from_pretrained(run, **options).save_pretrained(folder)
-    copy_processor(config, folder, str(run), base)  # a run with pictures has its own
+    for source in (base, str(run)):  # a run with pictures has its own
+        copy_processor(config, folder, source)
     return folder
 
 

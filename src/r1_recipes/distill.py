@@ -14,8 +14,7 @@ from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.models.tokenizer import load_tokenizer
 from r1_recipes.models.weights import model_path
 from r1_recipes.recipe.types import DistillRecipe
-from r1_recipes.training.rows import load_splits
-from r1_recipes.training.train import save, start, train, trainer_arguments
+from r1_recipes.training.train import load_splits, save, start, train, trainer_arguments
 
 
 @reported_errors()

@@ -77,7 +77,7 @@ def generate(run: Run) -> None:
             selected, fmt, keep.output, dataset, title=recipe.name, settings=recipe.settings
         )
         result = f"{table}\n\ndataset: {dataset}"
-    run_folder.mark_finished(run.output_dir)
+    run_folder.note(run.output_dir, finished=True)
     console.say(result)
 
 

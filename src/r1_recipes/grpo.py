@@ -11,8 +11,7 @@ from r1_recipes.recipe import Recipe
 from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.rewards.call import try_own_rewards
 from r1_recipes.rewards.tasks import route
-from r1_recipes.training.rows import load_splits
-from r1_recipes.training.train import save, start, train, trainer_arguments
+from r1_recipes.training.train import load_splits, save, start, train, trainer_arguments
 
 
 @reported_errors()

@@ -15,8 +15,7 @@ from r1_recipes.models.tokenizer import (
     train_template,
     turn_end,
 )
-from r1_recipes.training.rows import load_splits
-from r1_recipes.training.train import save, start, train, trainer_arguments
+from r1_recipes.training.train import load_splits, save, start, train, trainer_arguments
 
 logger = logging.getLogger("r1_recipes.sft")  # with `python -m`, __name__ is __main__
 

@@ -110,11 +110,11 @@ def test_the_same_seed_gives_the_same_completions_another_seed_others(recipe, tm
     "change, message",
     [
         ({"system_prompt": "Think."}, "system_prompt"),
-        ({"temperature": 0.5}, "temperature"),
-        ({"num_generations": 3}, "num_generations"),
+        ({"temperature": 0.5}, "plans: [[1.0, 2]] then, [[0.5, 2]] now"),
+        ({"num_generations": 3}, "plans: [[1.0, 2]] then, [[1.0, 3]] now"),
         ({"top_p": 0.9}, "top_p"),
         ({"prefill": "<think>"}, "prefill"),
-        ({"prompt_template": "Now: {question}"}, "prompt_template"),
+        ({"prompt_template": "Now: {question}"}, "other rows (row 0)"),
         ({"max_samples": 5, "dataset_train_split": "train[1:]"}, "other rows (row 0)"),
     ],
 )

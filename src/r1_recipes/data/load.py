@@ -5,7 +5,7 @@ Where does a row, or a part of it, go missing?
 - A **row** is dropped by ``SkipRow``, which a mapper, ``data/messages.py`` or ``data/prompt.py``
   raises, by ``max_prompt_tokens`` or :func:`drop_unanswered`: :class:`LoadReport` counts each
   reason. ``max_samples``, a mixture's ``weight`` and ``test_split_size`` leave out what they say,
-  and :func:`drop_overlap` is a warning of ``training/rows.py``.
+  and ``training/train.py`` logs what :func:`drop_overlap` leaves out.
 - A **column** reaches the model through its mapper alone. :class:`Row` notes which columns the
   mapper and ``prompt_template`` look at. The others are in ``LoadReport.unused``, and in the log.
   Those that :func:`_kept_columns` returns still reach the rewards of GRPO: of one source all

@@ -1,4 +1,4 @@
-"""Questions about a picture: the mapper ``image_question``, and a tiny model for ``--smoke``."""
+"""Questions about a picture: the mapper ``image_question``, the processor, and a tiny model."""
 
 import io
 import re
@@ -8,7 +8,9 @@ from typing import Any
 from r1_recipes.common.errors import RecipeError, install_hint
 from r1_recipes.data.mappers.base import MappedRow, SkipRow, register_mapper, text
 from r1_recipes.models.smoke import build_tiny_model
+from r1_recipes.models.tokenizer import from_pretrained
 from r1_recipes.prompts.formats import boxes
+from r1_recipes.recipe import Recipe
 
 _ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 # A longer strip has less than one patch of a vision model on its short side. The processor of
@@ -91,6 +93,20 @@ def _picture(value: Any, column: str, max_pixels: int | None) -> Any:
         scale = (max_pixels / (width * height)) ** 0.5
         picture = picture.resize((max(1, int(width * scale)), max(1, int(height * scale))))
     return picture
+
+
+def load_processor(recipe: Recipe, tokenizer: Any) -> Any:
+    """Return the processor of a vision-language model, with this tokenizer and chat template."""
+    processor = from_pretrained("AutoProcessor", recipe)
+    if not hasattr(processor, "image_token"):
+        raise RecipeError(
+            f"{recipe.path}: model_name_or_path: the rows have pictures, which "
+            f"{recipe.model.model_name_or_path!r} cannot read"
+        )
+    tokenizer.padding_side = "left"  # pictures are counted from the end of the prompt
+    processor.tokenizer = tokenizer
+    processor.chat_template = tokenizer.chat_template
+    return processor
 
 
 TINY_TEMPLATE = (

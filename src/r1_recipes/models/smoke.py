@@ -14,6 +14,7 @@ from typing import Any
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.files import shipped
+from r1_recipes.common.names import NAMES
 from r1_recipes.data.load import COLUMN_KEYS, COLUMNS_BY_KEYS
 from r1_recipes.data.mappers import MAPPERS
 from r1_recipes.data.mappers import example_rows as rows_of
@@ -36,6 +37,7 @@ _SMALL: Settings = {
     "gradient_accumulation_steps": 1,
     "per_device_train_batch_size": 2,
     "num_generations": 2,
+    "num_samples": 2,
     "max_completion_length": 8,
     "gradient_checkpointing": False,
     "save_strategy": "no",
@@ -55,6 +57,7 @@ _IF_SET = {
     "model_init_kwargs": "none",
     "chat_template_kwargs": "none",
     "num_iterations": 1,
+    "temperature": 1.0,
     "steps_per_generation": 1,
     "attn_implementation": "sdpa",
     "optim": "adamw_torch",
@@ -65,7 +68,7 @@ _IF_SET = {
     "match_judge": "",
     "teacher_model_revision": "main",
 }
-_FOLDERS: set[Path] = set()  # folders of this process's smoke runs, removed at its end
+_PREFIX = "r1-recipes-smoke-"  # of folders that are removed at the end of this process
 
 
 def smoke_overrides(path: Path, method: str, config: Settings) -> Settings:
@@ -74,24 +77,22 @@ def smoke_overrides(path: Path, method: str, config: Settings) -> Settings:
     All other keys stay as in the recipe. Model and run go to a temporary folder, which is removed
     when the process ends. ``--output_dir`` keeps the run.
     """
-    folder = Path(tempfile.mkdtemp(prefix=f"r1-recipes-smoke-{path.stem}-"))
+    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{path.stem}-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    _FOLDERS.add(folder)
     build = build_tiny_model
     if "image" in getattr(MAPPERS.get(str(config.get("mapper"))), "columns", ()):
         from r1_recipes.extras.images import build_tiny_vlm as build
     model = str(build(folder / "model", config))
-    places = {"model_name_or_path": model, "output_dir": str(folder / "run")}
-    places["teacher_model_name_or_path"] = model
     keys = {field.name for part in argument_types(method, config) for field in fields(part)}
-    overrides = {key: value for key, value in (_SMALL | places).items() if key in keys}
+    small = {
+        **_SMALL,
+        "model_name_or_path": model,
+        "teacher_model_name_or_path": model,
+        "output_dir": str(folder / "run"),
+    }
+    overrides = {key: value for key, value in small.items() if key in keys}
     overrides |= {key: value for key, value in _IF_SET.items() if key in config}
-    if method == "evaluate":
-        overrides["num_samples"] = min(2, int(config["num_samples"]))
-    if method == "generate" and not float(config.get("temperature", 1)):
-        overrides["num_generations"] = 1
-    entries = config.get("reward_models")
-    if entries:  # also replaces judges, which need a server
+    if entries := config.get("reward_models"):  # also replaces judges, which need a server
         tiny = {"model": str(build_tiny_classifier(folder / "judge", model)), "prompt": None}
         overrides["reward_models"] = {
             name: entry | tiny if isinstance(entry, dict) else entry
@@ -102,12 +103,7 @@ def smoke_overrides(path: Path, method: str, config: Settings) -> Settings:
 
 def is_temporary(output_dir: Path) -> bool:
     """Return whether a run's folder is a smoke run's own folder, removed at the process's end."""
-    return output_dir.parent in _FOLDERS
-
-
-def is_local(name: str | None) -> bool:
-    """Return whether a data set is a local file or folder."""
-    return bool(name) and shipped(Path(str(name))).exists()
+    return output_dir.parent.name.startswith(_PREFIX)
 
 
 def example_rows(args: RecipeArguments, method: str) -> Any:
@@ -115,37 +111,39 @@ def example_rows(args: RecipeArguments, method: str) -> Any:
 
     Each row comes twice, so that a batch fills. For a mixture, return one dataset per part.
     """
-    parts = (args.dataset_mixture or {}).get("datasets")
-    if not isinstance(parts, list):
-        return _examples(args, method, {})
-    # Loading the data refuses parts that are not mappings.
-    return [_examples(args, method, part) for part in parts if isinstance(part, dict)]
+    if args.dataset_mixture:
+        return [_examples(args, method, part) for part in args.dataset_mixture.get("datasets", ())]
+    return _examples(args, method, {})
 
 
 def _examples(args: RecipeArguments, method: str, part: Settings) -> Any:
-    source = str(part.get("id") or args.dataset_name)
-    if source.startswith("environment:"):
-        few = {"size": 4, "seed": 0}
-        task_config = {**(args.task_config or {}), "train": few, "test": dict(few)}
-        return load_rows(source, "train", task_config=task_config)
-    if is_local(source):
+    source = str(part.get("id") or args.dataset_name or "")
+    generated = source.partition(":")[0] in NAMES["dataset"]
+    if generated or (source and shipped(Path(source)).exists()):
         split = part.get("split") or args.dataset_train_split
         config = part.get("config") or args.dataset_config
-        rows = load_rows(source, split, config=config)
+        rows = load_rows(source, split, config=config, task_config=args.task_config)
         first = range(min(200, len(rows)))
         short = sorted(first, key=lambda index: len(str(rows[index])))[:16]
         return rows.select(sorted(short) * 2)
     from datasets import Dataset
 
     name = part.get("mapper") or args.mapper
-    if name == "auto" and not args.prompt_column:
-        if method != "sft":
-            raise RecipeError(
-                f"smoke: mapper 'auto' needs the columns of the data. Fix: name one of "
-                f"{', '.join(MAPPERS)}"
-            )
-        name = "conversations"
-    examples = _invented(args, "prompt_solution" if name == "auto" else name)
+    if name == "auto":
+        whole = method == "sft" and not args.prompt_column
+        name = "conversations" if whole else "prompt_solution"
+    examples = rows_of(name)
+    if name == "generated":  # responses are in the recipe's format
+        fmt = get_response_format(args.response_format or "think_answer")
+        examples = [
+            {
+                "question": f"What is {n} + {n}?",
+                "response": fmt.render(f"{n} and {n} is {2 * n}.", str(2 * n)),
+                "solution": str(2 * n),
+                "pass_rate": 0.5,
+            }
+            for n in (2, 3)
+        ]
     if not examples:
         fix = "NAME.examples = [{…}, {…}] behind the function, two rows in the shape of the data"
         raise RecipeError(f"smoke: mapper {name!r} has no example rows. Fix: {fix}")
@@ -155,30 +153,13 @@ def _examples(args: RecipeArguments, method: str, part: Settings) -> Any:
     return Dataset.from_list([empty | row for row in examples] * 2)
 
 
-def _invented(args: RecipeArguments, name: str) -> list[Settings]:
-    """Return a mapper's example rows. Those of ``generated`` are in the recipe's format."""
-    if name != "generated":
-        return rows_of(name)
-    fmt = get_response_format(args.response_format or "think_answer")
-    return [
-        {
-            "question": f"What do you get if you add {number} to the number {number}?",
-            "response": fmt.render(f"{number} and {number} is {2 * number}.", str(2 * number)),
-            "solution": str(2 * number),
-            "pass_rate": 0.5,
-        }
-        for number in (2, 3)
-    ]
-
-
 def _renamed(row: Settings, args: RecipeArguments, name: str, config: Any) -> Settings:
     """Return an example row with the columns that the recipe names."""
     keys = {key: getattr(args, key) for key in COLUMN_KEYS if name in COLUMNS_BY_KEYS}
     keys |= config or args.mapper_config or {}
-    mapper = MAPPERS.resolve("prompt_solution" if name == "auto" else name)
     names = {
         parameter.default or key.removesuffix("_column"): keys[key]
-        for key, parameter in inspect.signature(mapper).parameters.items()
+        for key, parameter in inspect.signature(MAPPERS.resolve(name)).parameters.items()
         if key.endswith("_column") and keys.get(key)
     }
     return {names.get(column, column): value for column, value in row.items()}

@@ -1,7 +1,5 @@
 """Load a recipe's tokenizer with its chat template and prefill, and check that SFT can use it."""
 
-import copy
-import logging
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,8 +13,6 @@ from r1_recipes.models.weights import model_path
 from r1_recipes.prompts import ResponseFormat, get_response_format, served, template_prefill
 from r1_recipes.recipe import Recipe
 from r1_recipes.recipe.types import namespace_value
-
-logger = logging.getLogger(__name__)
 
 
 def recipe_format(recipe: Recipe) -> ResponseFormat:
@@ -49,8 +45,8 @@ def load_tokenizer(recipe: Recipe) -> tuple[Any, ResponseFormat]:
     # The model is offline, gated, misspelt or not a checkpoint. Transformers' message says which.
     except Exception as error:
         # A run that was stopped has no model yet, only checkpoints.
-        saved = Path(name).glob("checkpoint-*")
-        newest = max(saved, key=lambda path: path.stat().st_mtime, default="FOLDER")
+        checkpoints = Path(name).glob("checkpoint-*")
+        newest = max(checkpoints, key=lambda path: path.stat().st_mtime, default="FOLDER")
         raise RecipeError(
             f"{recipe.path}: model_name_or_path: {name!r} cannot be loaded "
             f"({first_line(error)[:-1]}). Fix: --model_name_or_path {newest}, or "
@@ -58,7 +54,11 @@ def load_tokenizer(recipe: Recipe) -> tuple[Any, ResponseFormat]:
         ) from error
     template = tokenizer.chat_template
     template = (template.get("default") if isinstance(template, dict) else template) or ""
-    fmt = _as_trained(recipe, recipe_format(recipe), served.saved_prefill(template))
+    fmt, saved = recipe_format(recipe), served.saved_prefill(template)
+    told = script.prefill is not None or script.chat_template or fmt.chat_template
+    # A benchmark's recipe says nothing of the prefill, and the model is asked as it was trained.
+    if not told and template_prefill(saved, fmt):
+        fmt = replace(fmt, prefill=saved)
     tokenizer.chat_template = served.own_template(template)
     tokenizer.chat_template = _chat_template(recipe, fmt, tokenizer)
     _repair(tokenizer)
@@ -70,20 +70,6 @@ def load_tokenizer(recipe: Recipe) -> tuple[Any, ResponseFormat]:
         # That of an agent's checkpoint would make TRL count the prefill as the model's own text.
         tokenizer.response_template = None
     return tokenizer, _opened(recipe, tokenizer, fmt)
-
-
-def _as_trained(recipe: Recipe, fmt: ResponseFormat, saved: str) -> ResponseFormat:
-    """Return the format with the prefill of the run that trained the model, if it fits.
-
-    A benchmark's recipe says nothing of it, and the model is to be asked as it was trained.
-    """
-    script = recipe.script
-    if not saved or script.prefill is not None or script.chat_template or fmt.chat_template:
-        return fmt
-    fits = template_prefill(saved, fmt)
-    if not fits:
-        logger.warning("the model was trained with prefill %r, which %s lacks", saved, fmt.name)
-    return replace(fmt, prefill=saved) if fits else fmt
 
 
 def _chat_template(recipe: Recipe, fmt: ResponseFormat, tokenizer: Any) -> str:
@@ -161,20 +147,6 @@ def from_pretrained(auto_class: str, recipe: Recipe, **options: Any) -> Any:
     )
 
 
-def load_processor(recipe: Recipe, tokenizer: Any) -> Any:
-    """Return the processor of a vision-language model, with this tokenizer and chat template."""
-    processor = from_pretrained("AutoProcessor", recipe)
-    if not hasattr(processor, "image_token"):
-        raise RecipeError(
-            f"{recipe.path}: model_name_or_path: the rows have pictures, which "
-            f"{recipe.model.model_name_or_path!r} cannot read"
-        )
-    tokenizer.padding_side = "left"  # pictures are counted from the end of the prompt
-    processor.tokenizer = tokenizer
-    processor.chat_template = tokenizer.chat_template
-    return processor
-
-
 def train_template(tokenizer: Any) -> None:
     """Replace the model's own template by TRL's template for training.
 
@@ -182,14 +154,12 @@ def train_template(tokenizer: Any) -> None:
     """
     from trl.chat_template_utils import get_training_chat_template  # heavy
 
-    # TRL recognises only complete templates.
-    own = served.own_template(tokenizer.chat_template)
-    for repair in (served.REASONING_IN_FIELD, served.SYSTEM_BEFORE_USER):
-        own = own.removeprefix(repair)
-    unwrapped = copy.copy(tokenizer)
-    unwrapped.chat_template = own
-    trained = get_training_chat_template(unwrapped) or own
-    tokenizer.chat_template = tokenizer.chat_template.replace(own, trained, 1)
+    written = tokenizer.chat_template
+    own = served.own_template(written).removeprefix(served.REASONING_IN_FIELD)
+    own = own.removeprefix(served.SYSTEM_BEFORE_USER)
+    tokenizer.chat_template = own  # TRL recognises only complete templates
+    trained = get_training_chat_template(tokenizer) or own
+    tokenizer.chat_template = written.replace(own, trained, 1)
 
 
 def generation_prompt(tokenizer: Any) -> str:
@@ -200,45 +170,38 @@ def generation_prompt(tokenizer: Any) -> str:
 
 
 def check_targets(recipe: Recipe, tokenizer: Any, rows: Any) -> None:
-    """Check a sample of training rows with :func:`check_target`.
-
-    The parts of a mixture differ, so one row does not represent all rows.
-    """
-    # Without a masked prompt, the place where it ends does not matter.
-    masked = recipe.method == "sft" and recipe.training.completion_only_loss is not False
-    target = "completion" if recipe.method == "sft" else "chosen"
-    for row in rows.select(range(0, len(rows), max(1, len(rows) // 16))):
-        turns = {"prompt": row["prompt"], "completion": row[target]}
-        check_target(recipe.model.model_name_or_path, tokenizer, turns, masked=masked)
-
-
-def check_target(model: str, tokenizer: Any, row: dict[str, Any], *, masked: bool = True) -> None:
-    """Refuse a chat template that does not write the target whole, right after the prompt.
+    """Refuse a chat template that does not write a target whole, right after the prompt.
 
     The templates of DeepSeek's distilled models cut the reasoning out of a complete message, so
-    SFT would teach answers without it. With ``masked``, the loss leaves out the prompt: TRL cuts
-    it off by its number of tokens, which must not change when the target follows.
+    SFT would teach answers without it. Where the loss leaves out the prompt, TRL cuts it off by its
+    number of tokens, which must not change when the target follows.
+
+    The parts of a mixture differ, so a sample of rows is checked.
     """
     render = partial(tokenizer.apply_chat_template, return_dict=False)
-    messages = row["prompt"] + row["completion"]
-    problem = ""
-    try:
-        # Templates differ in the white space around the reasoning.
-        text, target = render(messages, tokenize=False), str(messages[-1]["content"])
-        prompt = render(row["prompt"], add_generation_prompt=True)
-        if "".join(target.split()) not in "".join(text.split()):
-            problem = "cuts a part of the target, so training would not see it"
-        elif masked and render(messages)[: len(prompt)] != prompt:
-            problem = "writes other tokens at the end of a prompt when an answer follows"
-    except TemplateError as error:
-        problem = f"cannot write a training row: {first_line(error)[:-1]}"
-    if problem:
-        fix = "assistant_only_loss: true (TRL's variant of known templates), another chat_template"
-        if "enable_thinking" in tokenizer.chat_template:
-            thinks = str("</think>" in str(messages[-1]["content"])).lower()
-            fix = f"chat_template_kwargs: {{enable_thinking: {thinks}}}"
-        fix += ", or a prefill that starts as the template starts the turn"
-        raise RecipeError(f"chat_template: that of {model} {problem}. Fix: {fix}")
+    masked = recipe.method == "sft" and recipe.training.completion_only_loss is not False
+    for row in rows.select(range(0, len(rows), max(1, len(rows) // 16))):
+        turns = row["completion" if recipe.method == "sft" else "chosen"]
+        target, problem = str(turns[-1]["content"]), ""
+        try:
+            # Templates differ in the white space around the reasoning.
+            text = render(row["prompt"] + turns, tokenize=False)
+            prompt = render(row["prompt"], add_generation_prompt=True)
+            if "".join(target.split()) not in "".join(text.split()):
+                problem = "cuts a part of the target, so training would not see it"
+            elif masked and render(row["prompt"] + turns)[: len(prompt)] != prompt:
+                problem = "writes other tokens at the end of a prompt when an answer follows"
+        except TemplateError as error:
+            problem = f"cannot write a training row: {first_line(error)[:-1]}"
+        if problem:
+            fix = "assistant_only_loss: true (TRL's variant of known templates)"
+            if "enable_thinking" in tokenizer.chat_template:
+                thinks = str("</think>" in target).lower()
+                fix = f"chat_template_kwargs: {{enable_thinking: {thinks}}}"
+            raise RecipeError(
+                f"chat_template: that of {recipe.model.model_name_or_path} {problem}. Fix: {fix}, "
+                "another chat_template, or a prefill that starts as the template starts the turn"
+            )
 
 
 def turn_end(model: str, tokenizer: Any, eos_token: str | None = None) -> str:

@@ -1,14 +1,11 @@
 """Find a model's weights: on a hub, in a folder, or in an extra."""
 
-import logging
 import shutil
 from pathlib import Path
 from typing import Any
 
-from r1_recipes.common.errors import RecipeError, first_line, nearest, unknown_name
+from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.common.names import NAMES, load
-
-logger = logging.getLogger(__name__)
 
 _PROCESSOR_FILES = (
     "processor_config.json",
@@ -31,18 +28,15 @@ def model_path(
         if name not in NAMES["model"]:
             raise RecipeError(f"{key}: " + unknown_name("embedded model", name, NAMES["model"]))
         return str(load("model", name)())
-    if Path(name).exists():
-        return name
     path = Path(name)
+    if path.exists():
+        return name
     # Transformers would look for a missing folder on the hub, for minutes without a network. A hub
     # id has at most one slash, and no user on the hub is called outputs.
     if name.startswith((".", "/", "~")) or len(path.parts) > 2 or path.parts[:1] == ("outputs",):
-        siblings = path.parent.iterdir() if path.parent.is_dir() else ()
-        close = nearest(path.name, [file.name for file in siblings])
-        hint = f" Did you mean {path.parent / close[0]}?" if close else ""
         raise RecipeError(
-            f"{key}: {name}: no such folder (searched from {Path.cwd()}).{hint} Fix: a folder "
-            f"with a model, or a hub id"
+            f"{key}: {name}: no such folder (searched from {Path.cwd()}). Fix: a folder with a "
+            "model, or a hub id"
         )
     if hub == "modelscope":
         from modelscope import snapshot_download
@@ -60,33 +54,23 @@ def auto_class(config: Any) -> Any:
     return AutoModelForImageTextToText if pictures else AutoModelForCausalLM
 
 
-def copy_processor(config: Any, folder: Path, *sources: str) -> None:
-    """Copy the processor's files of a model that reads pictures, unless the folder has one.
+def copy_processor(config: Any, folder: Path, source: str) -> None:
+    """Copy the processor's files of a model that reads pictures.
 
     A run on text saves only the tokenizer, and vLLM does not load such a model without the rest.
-    Take the first of the sources that has any; without sources, the one that the configuration
-    came from.
     """
-    if not hasattr(config, "vision_config"):
-        return
     from transformers.utils import cached_file  # heavy
 
-    for source in sources or (config.name_or_path,):
-        if any((folder / file).exists() for file in _PROCESSOR_FILES):
-            return
-        for file in _PROCESSOR_FILES:
-            try:
-                # The commit of the configuration: it is in the cache, and no other one fits.
-                found = cached_file(
-                    source,
-                    file,
-                    revision=config._commit_hash,
-                    _raise_exceptions_for_missing_entries=False,
-                )
-                if found:
-                    shutil.copyfile(found, folder / file)  # not its mode, which may be read-only
-            except Exception as error:  # the weights, which are saved next, matter more
-                logger.warning("%s: %s was not copied: %s", folder, file, first_line(error))
+    for name in _PROCESSOR_FILES if hasattr(config, "vision_config") else ():
+        found = cached_file(
+            source,
+            name,
+            revision=config._commit_hash,  # that of the weights is in the cache
+            _raise_exceptions_for_missing_entries=False,
+            _raise_exceptions_for_connection_errors=False,
+        )
+        if found:
+            shutil.copyfile(found, folder / name)  # not its mode, which may be read-only
 
 
 def repair_generation_config(model: Any) -> None:
@@ -100,5 +84,4 @@ def repair_generation_config(model: Any) -> None:
         if config is not None:
             config.validate(strict=True)
     except ValueError:
-        logger.warning("the model's generation_config.json contradicts itself: do_sample is true")
         config.do_sample = True

@@ -13,17 +13,16 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
-from tqdm.auto import tqdm
 from transformers import ProgressCallback, TrainerCallback
 from trl.trainer.utils import RepeatSampler
 
 from r1_recipes.common import processes
-from r1_recipes.common.console import bar
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.files import write_whole
 from r1_recipes.rewards import ANSWERS
@@ -67,11 +66,10 @@ class AllStepsTrained(Exception):
 class Metrics(TrainerCallback):
     """Append each log entry to ``metrics.jsonl``, and refresh ``report.html`` with every save.
 
-    A resumed run drops the entries, and the tables of completions, after its checkpoint.
+    A resumed run drops the entries after its checkpoint.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
         self._path = folder / "metrics.jsonl"
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
@@ -80,17 +78,12 @@ class Metrics(TrainerCallback):
         if not state.is_world_process_zero:
             return
         kept = ""
-        for line in (
-            self._path.read_text(encoding="utf-8").splitlines() if self._path.exists() else ()
-        ):
-            # The last line may be torn, if the machine went down while it was written.
-            with contextlib.suppress(ValueError, KeyError):
-                if state.global_step and json.loads(line)["step"] <= state.global_step:
-                    kept += line + "\n"
+        if state.global_step and self._path.exists():
+            for line in self._path.read_text(encoding="utf-8").splitlines():
+                # The last line may be torn, if the machine went down while it was written.
+                with contextlib.suppress(ValueError):
+                    kept += f"{line}\n" if json.loads(line)["step"] <= state.global_step else ""
         write_whole(self._path, kept)
-        for table in self._folder.glob("*completions/completions_*.parquet"):
-            if int(re.sub(r"\D", "", table.stem) or 0) > state.global_step:
-                table.unlink()
 
     def on_log(self, args, state, control, logs=None, **kwargs) -> None:
         # Every process has the same norm. With fp16 the scaler skips such a step.
@@ -105,7 +98,7 @@ class Metrics(TrainerCallback):
                 file.write(json.dumps({"step": state.global_step, **numbers}) + "\n")
 
     def on_save(self, args, state, control, **kwargs) -> None:
-        run_folder.refresh_page(self._folder)
+        run_folder.refresh_page(self._path.parent)
 
 
 class SaveAndStop(TrainerCallback):
@@ -128,9 +121,11 @@ class SaveAndStop(TrainerCallback):
         if processes.is_main_process():
             # Not sys.stderr: the signal may have interrupted a write to it. Accelerate's launcher
             # of one process ends at the first Ctrl-C, so a second one would not arrive here.
-            text = "stopping after this step, with a checkpoint unless save_strategy is 'no'. "
-            text += f"Repeat the signal to stop at once (kill -INT {os.getpid()})"
-            os.write(2, f"\n{text}\n".encode())
+            text = (
+                "\nstopping after this step, with a checkpoint unless save_strategy is 'no'. "
+                f"Repeat the signal to stop at once (kill -INT {os.getpid()})\n"
+            )
+            os.write(2, text.encode())
 
     def on_step_end(self, args, state, control, **kwargs) -> None:
         # Processes get the signal at different moments. If only one stopped, the others would hang.
@@ -160,15 +155,18 @@ class Resume(TrainerCallback):
     def on_train_begin(
         self, args, state, control, lr_scheduler=None, train_dataloader=None, **kwargs
     ) -> None:
+        # Transformers looks for the last step only after one more.
+        if state.global_step >= state.max_steps:
+            raise AllStepsTrained
         state.compute_steps(args, state.max_steps)
         # Other schedulers follow the loss, or are a DeepSpeed file's own.
         if isinstance(lr_scheduler, torch.optim.lr_scheduler.LambdaLR):
-            count, done = len(lr_scheduler.lr_lambdas), lr_scheduler.last_epoch
-            lr_scheduler.base_lrs = [args.learning_rate] * count
-            rates = [args.learning_rate * factor(done) for factor in lr_scheduler.lr_lambdas]
-            for group, rate in zip(lr_scheduler.optimizer.param_groups, rates, strict=True):
-                group |= {"initial_lr": args.learning_rate, "lr": rate}
-            lr_scheduler._last_lr = rates
+            factors = [factor(lr_scheduler.last_epoch) for factor in lr_scheduler.lr_lambdas]
+            lr_scheduler.base_lrs = [args.learning_rate for _ in factors]
+            lr_scheduler._last_lr = [args.learning_rate * factor for factor in factors]
+            groups = lr_scheduler.optimizer.param_groups
+            for group, rate in zip(groups, lr_scheduler._last_lr, strict=True):
+                group["lr"] = rate
         sampler: Any = getattr(train_dataloader, "batch_sampler", None)
         while hasattr(sampler, "batch_sampler"):  # Accelerate wraps it
             sampler = sampler.batch_sampler
@@ -182,16 +180,9 @@ class Resume(TrainerCallback):
         per_epoch = math.ceil(len(train_dataloader) / accumulated)  # as Transformers counts
         self._trainer._step = state.global_step % per_epoch * accumulated
 
-    def on_step_begin(self, args, state, control, **kwargs) -> None:
-        # Transformers looks for the last step only after one more.
-        if state.global_step >= state.max_steps:
-            if args.load_best_model_at_end and state.best_model_checkpoint:
-                self._trainer._load_best_model()
-            raise AllStepsTrained
-
 
 class LearnsNothing(TrainerCallback):
-    """Warn, once for each cause, that ten steps in a row have taught nothing, or the wrong thing.
+    """Warn if ten steps in a row have taught nothing, or the wrong thing.
 
     Args:
         weights: The rewards' weights by the names that TRL logs.
@@ -199,40 +190,30 @@ class LearnsNothing(TrainerCallback):
 
     def __init__(self, weights: dict[str, float]) -> None:
         self._weights = weights
-        self._held: dict[str, int] = {}  # cause -> since which step it holds
-        self._latest = 0  # step that was logged
-        self._said: set[str] = set()
+        self._steps: dict[str, int] = {}  # problem -> for how many steps it has held
 
     def on_log(self, args, state, control, logs=None, **kwargs) -> None:
         if not logs or "loss" not in logs:  # an evaluation's
             return
-        found = dict(self._causes(args, logs))
-        before = self._latest or max(0, state.global_step - max(1, int(state.logging_steps)))
-        self._latest = state.global_step
-        self._held = {cause: self._held.get(cause, before) for cause in found}
-        for cause, began in self._held.items():
-            if state.global_step - began >= _STEPS and cause not in self._said:
-                self._said.add(cause)
-                logger.warning("steps %d to %d: %s", began + 1, state.global_step, found[cause])
+        every = int(state.logging_steps)
+        self._steps = {
+            problem: self._steps.get(problem, 0) + every for problem in self._problems(args, logs)
+        }
+        for problem, steps in self._steps.items():
+            if steps - every < _STEPS <= steps:
+                logger.warning("steps up to %d: %s", state.global_step, problem)
 
-    def _causes(self, args: Any, logs: dict[str, Any]) -> Iterator[tuple[str, str]]:
-        cut = logs.get("completions/clipped_ratio") == 1.0
-        if cut:
+    def _problems(self, args: Any, logs: dict[str, Any]) -> Iterator[str]:
+        if logs.get("completions/clipped_ratio") == 1.0:
             yield (
-                "cut",
-                (
-                    "all completions were cut, most before their answer. Fix: raise "
-                    f"max_completion_length ({args.max_completion_length})"
-                ),
+                "all completions were cut, most before their answer. Fix: raise "
+                f"max_completion_length ({args.max_completion_length})"
             )
         elif logs.get("frac_reward_zero_std") == 1.0 or logs.get("reward_std") == 0:
             yield (
-                "flat",
-                (
-                    "all completions of a prompt got the same reward, so nothing is learned. Fix: "
-                    f"raise num_generations ({args.num_generations}), or train on other rows "
-                    "(docs/troubleshooting.md)"
-                ),
+                "all completions of a prompt got the same reward, so nothing is learned. Fix: "
+                f"raise num_generations ({args.num_generations}), or train on other rows "
+                "(docs/troubleshooting.md)"
             )
         spread = {
             name: abs(weight) * (logs.get(f"rewards/{name}/std") or 0.0)
@@ -242,63 +223,45 @@ class LearnsNothing(TrainerCallback):
         judged = any(self._weights.get(name) for name in _ANSWERS)
         if judged and largest not in _ANSWERS and 2 * spread[largest] > sum(spread.values()):
             yield (
-                f"one {largest}",
-                (
-                    f"the run learns {largest} (weight {self._weights[largest]:g}), which spreads "
-                    "more than all other rewards together. Fix: lower it in reward_weights"
-                ),
+                f"the run learns {largest} (weight {self._weights[largest]:g}), which spreads "
+                "more than all other rewards together. Fix: lower it in reward_weights"
             )
 
 
 class Table(ProgressCallback):
-    """Print a row of figures per log entry, on a terminal above a progress bar.
+    """Print a row of figures per log entry, above Transformers' progress bar.
 
     ``metrics.jsonl`` has every metric.
     """
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
-        self.current_step = state.global_step
-        self._header = ""
-        if state.is_world_process_zero:
-            self.training_bar = bar(state.max_steps, "steps", initial=state.global_step)
+        super().on_train_begin(args, state, control, **kwargs)
+        self._began, self._first = time.monotonic(), state.global_step
+        self._columns: dict[str, str] = {}  # metric -> its header
 
     def on_log(self, args, state, control, logs=None, **kwargs) -> None:
-        logs = logs or {}
-        values = {key.removeprefix("eval_"): value for key, value in logs.items()}
-        if self.training_bar is None or not values.keys() & {"reward", "loss", "accuracy"}:
+        figures = {key.removeprefix("eval_"): value for key, value in (logs or {}).items()}
+        if self.training_bar is None or "loss" not in figures:  # the last entry sums up
             return
-        timed = self.training_bar.format_dict
-        evaluated = "loss" not in logs
-        values["step"] = "eval" if evaluated else f"{state.global_step}/{state.max_steps}"
-        done = max(1, timed["n"] - timed["initial"])
-        values.setdefault("step_time", timed["elapsed"] / done)
-        values["eta"] = tqdm.format_meter(**{**timed, "bar_format": "{remaining}"})
-        header, row = table_row(values)
-        with tqdm.external_write_mode(file=sys.stderr):
-            if header != self._header and not evaluated:
-                sys.stderr.write(header + "\n")
-                self._header = header
-            sys.stderr.write(row + "\n")
+        seconds = (time.monotonic() - self._began) / max(1, state.global_step - self._first)
+        left = timedelta(seconds=round(seconds * (state.max_steps - state.global_step)))
+        figures["step"] = f"{state.global_step}/{state.max_steps}" if "loss" in logs else "eval"
+        figures = {"step_time": seconds, **figures, "eta": str(left)}
+        if not self._columns:
+            self._columns = columns_of(figures)
+            self._print(self._columns.values())
+        cells = [figures.get(key, "-") for key in self._columns]
+        self._print(f"{cell:.3g}" if isinstance(cell, float | int) else str(cell) for cell in cells)
+
+    def _print(self, cells: Iterable[str]) -> None:
+        self.training_bar.write("".join(cell.rjust(10) for cell in cells), file=sys.stderr)
 
 
-def table_row(values: dict[str, Any]) -> tuple[str, str]:
-    """Return header and row of the metrics that have a column, each reward's mean among them."""
-    columns = dict(_COLUMNS)
-    parts = {
-        key: key.split("/")[1][:9] for key in values if re.fullmatch("rewards/[^/]+/mean", key)
-    }
-    if "reward" in values:  # a policy's loss says nothing
-        columns = {"step": "step", "reward": "reward", **parts, **columns}
-        del columns["loss"]
-    shown = {key: name for key, name in columns.items() if key in values}
-    return (
-        "".join(name.rjust(10) for name in shown.values()),
-        "".join(_cell(values[key]).rjust(10) for key in shown),
-    )
-
-
-def _cell(value: Any) -> str:
-    """Return a number with three digits, or a text unchanged. Transformers logs some as text."""
-    with contextlib.suppress(TypeError, ValueError):
-        return f"{float(value):.3g}"
-    return "-" if value is None else str(value)
+def columns_of(figures: dict[str, Any]) -> dict[str, str]:
+    """Return the metrics that have a column, each reward's mean among them, and their headers."""
+    columns = _COLUMNS
+    if "reward" in figures:  # a policy's loss says nothing
+        rewards = [key for key in figures if re.fullmatch("rewards/[^/]+/mean", key)]
+        parts = {key: key.split("/")[1][:9] for key in rewards}
+        columns = {"step": "step", "reward": "reward", **parts, **_COLUMNS, "loss": ""}
+    return {key: header for key, header in columns.items() if header and key in figures}

@@ -13,7 +13,6 @@ import shutil
 import sys
 import time
 import zipfile
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,11 +21,10 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from r1_recipes.common import locks, processes
-from r1_recipes.common.errors import RecipeError, first_line
+from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.files import write_whole
 from r1_recipes.models.smoke import is_temporary
 from r1_recipes.recipe import Recipe
-from r1_recipes.store import SHAPING
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -45,10 +43,8 @@ FREE = re.compile(
     r"|gradient_accumulation_steps|per_device_train_batch_size"  # compared by rows per step
     r"|output_dir|resume_from_checkpoint|num_completions_to_print|load_best_model_at_end|smoke"
 )
-# What completions depend on. Those of a generation recipe are scored and selected anew.
-GENERATED_BY = {*SHAPING, "backend", "num_generations", "temperature", "chat_template"}
-GENERATED_BY |= {"dataset_name", "dataset_config", "dataset_mixture", "task_config"}
-GENERATED_BY |= {"response_format", "system_prompt", "few_shot", "prompt_template"}
+# Transformers finds its place in the data by counting steps.
+_ROWS = "per_device_train_batch_size x gradient_accumulation_steps x processes"
 _PACKAGES = ("r1-recipes", "torch", "trl", "transformers", "datasets", "accelerate", "peft")
 
 
@@ -70,16 +66,19 @@ def open_run(recipe: Recipe) -> Run:
     Raises:
         RecipeError: The folder holds another run, or another process writes to it.
     """
-    folder, generates = Path(recipe.training.output_dir), recipe.method == "generate"
+    folder = Path(recipe.training.output_dir)
     if processes.is_main_process():
         locks.hold(folder)
     before = read(folder)
-    run = Run(recipe, folder, None if generates else newest_checkpoint(folder))
-    stored = generates and any(folder.glob("completions/*"))
-    goes_on = bool(run.checkpoint or stored or before.get("finished"))
-    changed = accepted_changes(recipe, folder, before) if goes_on else []
-    further = changed if generates else run.checkpoint and trains_further(recipe, folder)
-    if before.get("finished") and not further:
+    run = Run(recipe, folder, newest_checkpoint(folder))
+    finished = before.get("finished", False)
+    if recipe.method == before.get("method") == "generate":
+        # The file of completions says what it depends on, and other rules select anew.
+        finished = finished and before["settings"] == recipe.settings
+    elif run.checkpoint or finished:
+        compare(recipe, before)
+        finished = finished and not (run.checkpoint and asks_for_more(run))
+    if finished:
         logger.info("already done: %s. To train again, remove it or change --output_dir", folder)
         raise SystemExit(0)
     if run.checkpoint and not (run.checkpoint / "scheduler.pt").is_file():
@@ -89,7 +88,7 @@ def open_run(recipe: Recipe) -> Run:
             f"--output_dir, with --model_name_or_path {run.checkpoint}"
         )
     if processes.is_main_process():
-        record(run, before if goes_on else {}, changed)
+        record(run)
     return run
 
 
@@ -99,11 +98,10 @@ def newest_checkpoint(folder: Path) -> Path | None:
     Rotation would count them, and delete complete ones.
     """
     found = [path for path in folder.glob("checkpoint-*") if path.name[11:].isdecimal()]
-    for path in sorted(found, key=step_of, reverse=True):
-        problem = what_is_torn(path)
-        if not problem:
+    for path in sorted(found, key=lambda path: int(path.name[11:]), reverse=True):
+        if is_whole(path):
             return path
-        logger.warning("%s is not complete (%s) and is skipped", path, problem)
+        logger.warning("%s is not complete (the run was killed, or the disk full); skipped", path)
         if processes.is_main_process():
             aside = folder / f"_torn-{path.name}"
             shutil.rmtree(aside, ignore_errors=True)
@@ -111,13 +109,8 @@ def newest_checkpoint(folder: Path) -> Path | None:
     return None
 
 
-def step_of(checkpoint: Path | None) -> int:
-    """Return the step that a checkpoint was saved at, 0 for ``None``."""
-    return int(checkpoint.name[11:]) if checkpoint else 0
-
-
-def what_is_torn(checkpoint: Path) -> str:
-    """Return what ``kill -9``, a full disk or a power failure left incomplete, or ``""``.
+def is_whole(checkpoint: Path) -> bool:
+    """Return whether no ``kill -9``, full disk or power failure has cut a checkpoint.
 
     Transformers writes ``trainer_state.json`` last (5.17: trainer.py:3269). An earlier file may
     lack its end all the same, which the header of safetensors and the directory at the end of
@@ -125,52 +118,34 @@ def what_is_torn(checkpoint: Path) -> str:
     """
     from safetensors import SafetensorError, safe_open  # heavy
 
-    try:
+    with suppress(OSError, ValueError, SafetensorError):
         json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
         for file in checkpoint.glob("*.safetensors"):
             with safe_open(file, "np"):
                 pass
-        return "".join([f.name for f in checkpoint.glob("*.pt*") if not zipfile.is_zipfile(f)][:1])
-    except (OSError, ValueError, SafetensorError) as error:
-        return first_line(error)
+        return all(map(zipfile.is_zipfile, checkpoint.glob("*.pt*")))
+    return False
 
 
-def accepted_changes(recipe: Recipe, folder: Path, before: dict[str, Any]) -> list[str]:
-    """Return the keys that a run changes as it resumes, each with a warning.
+def compare(recipe: Recipe, before: dict[str, Any]) -> None:
+    """Warn of keys that a run changes as it goes on.
 
-    Raise RecipeError for another recipe, a key that defines the run, or other rows per step.
+    Raise RecipeError for keys that define the run, its command and its rows per step among them.
     """
-    where = f"output_dir {folder}: already holds "
-    fix = "Fix: the old values, or another --output_dir"
-    if not before:
-        raise RecipeError(f"{where}checkpoints of another program. Fix: another --output_dir")
-    if (before.get("recipe"), before.get("method")) != (recipe.name, recipe.method):
-        of = f"{before.get('method')} run of {before.get('recipe')!r}"
-        raise RecipeError(
-            f"{where}a {of}, not the {recipe.method} run of {recipe.name!r}. "
-            "Fix: another --output_dir"
-        )
-    then, now = before.get("settings", {}), recipe.settings
-    adapted = set(recipe.adapted)  # keys that follow the machine
-    changed = [key for key in sorted({*then, *now} - adapted) if then.get(key) != now.get(key)]
-    if recipe.method == "generate":
-        fixed = [key for key in changed if key in GENERATED_BY]
-    else:
-        fixed = [key for key in changed if not FREE.fullmatch(key)]
+    then = {**before.get("settings", {}), "method": before.get("method")}
+    now = {**recipe.settings, "method": recipe.method}
+    then[_ROWS], now[_ROWS] = before.get("rows_per_step"), rows_per_step(recipe.training)
+    names = sorted({*then, *now} - {*recipe.adapted, "output_dir"})  # some follow the machine
+    changed = {key: (then.get(key), now.get(key)) for key in names if then.get(key) != now.get(key)}
+    fixed = [key for key in changed if not FREE.fullmatch(key)]
     if fixed:
-        parts = ", ".join(f"{key} was {then.get(key)!r}, is {now.get(key)!r}" for key in fixed)
-        raise RecipeError(f"{where}a run with other settings: {parts}. {fix}")
-    rows = before.get("rows_per_step"), rows_per_step(recipe.training)
-    if rows[0] not in (None, rows[1]):
-        # Transformers finds its place in the data by counting steps.
+        parts = ", ".join("{} was {!r}, is {!r}".format(key, *changed[key]) for key in fixed)
         raise RecipeError(
-            f"{where}a run of {rows[0]} rows per step, and now it would be {rows[1]}. Fix: "
-            "gradient_accumulation_steps (or per_device_train_batch_size) that gives as many rows"
+            f"output_dir {recipe.training.output_dir}: already holds another run: {parts}. Fix: "
+            "the old values, or another --output_dir"
         )
-    for key in changed:
-        if key not in ("output_dir", "resume_from_checkpoint"):
-            logger.warning("%s was %r and is %r from here on", key, then.get(key), now.get(key))
-    return changed
+    for key, (old, new) in changed.items():
+        logger.warning("%s was %r and is %r from here on", key, old, new)
 
 
 def rows_per_step(training: Any) -> int | None:
@@ -179,48 +154,39 @@ def rows_per_step(training: Any) -> int | None:
     return size and size * training.gradient_accumulation_steps * processes.world_size()
 
 
-def trains_further(recipe: Recipe, folder: Path) -> bool:
-    """Return whether the recipe asks for more steps than the finished run in this folder has."""
-    with suppress(OSError, ValueError, LookupError):
-        done = json.loads((folder / "trainer_state.json").read_text(encoding="utf-8"))
-        if recipe.training.max_steps > 0:
-            return bool(recipe.training.max_steps > done["global_step"])
-        # The recorded epoch is a fraction, so the last one can be slightly short.
-        return bool(recipe.training.num_train_epochs > done["epoch"] + 0.01)
-    return False
+def asks_for_more(run: Run) -> bool:
+    """Return whether the recipe has more steps than the finished run in this folder."""
+    training = run.recipe.training
+    done = json.loads((run.output_dir / "trainer_state.json").read_text(encoding="utf-8"))
+    if training.max_steps > 0:
+        return bool(training.max_steps > done["global_step"])
+    # The recorded epoch is a fraction, so the last one can be slightly short.
+    return bool(training.num_train_epochs > done["epoch"] + 0.01)
 
 
-def record(run: Run, before: dict[str, Any], changed: Sequence[str]) -> None:
-    """Write this start into ``run.json``, and at the first one the recipe into ``recipe.yaml``.
-
-    ``before`` is the record of the run that goes on, ``{}`` for a new run.
-    """
-    recipe, settings = run.recipe, run.recipe.settings
-    start: dict[str, Any] = {
-        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
-        "argv": sys.argv[1:],
-    }
-    entry = {**before, "settings": settings, "finished": False}
-    if before:
-        start |= {
-            "step": step_of(run.checkpoint),
-            "settings": {k: settings.get(k) for k in changed},
-        }
-        entry["continued"] = [*before.get("continued", []), start]
-    else:
-        text = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
-        head = f"# {recipe.path} with its overrides, as {recipe.method} resolved it\n"
-        write_whole(run.output_dir / "recipe.yaml", head + text)
-        entry |= {"recipe": recipe.name, "method": recipe.method, **start}
-        entry["rows_per_step"] = rows_per_step(recipe.training)
-    write(run.output_dir, entry)
+def record(run: Run) -> None:
+    """Write this start into ``run.json``, and the recipe as it runs into ``recipe.yaml``."""
+    recipe = run.recipe
+    text = yaml.safe_dump(recipe.settings, sort_keys=False, allow_unicode=True)
+    head = f"# {recipe.path} with its overrides, as {recipe.method} resolved it\n"
+    write_whole(run.output_dir / "recipe.yaml", head + text)
+    note(
+        run.output_dir,
+        recipe=recipe.name,
+        method=recipe.method,
+        settings=recipe.settings,
+        rows_per_step=rows_per_step(recipe.training),
+        started=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        versions={name: importlib.metadata.version(name) for name in _PACKAGES},
+        argv=sys.argv[1:],
+        finished=False,
+    )
 
 
 def warn_of_changed_rows(run: Run, rows: Dataset) -> None:
     """Say so if a resumed run trains on other rows than it began with."""
-    now, entry = [len(rows), rows._fingerprint], read(run.output_dir)
-    before = entry.get("rows", now)
+    now = [len(rows), rows._fingerprint]
+    before = read(run.output_dir).get("rows", now)
     if run.checkpoint and before != now:
         logger.warning(
             "dataset_name %s: the rows changed since this run began (%d then, %d now). The "
@@ -230,24 +196,19 @@ def warn_of_changed_rows(run: Run, rows: Dataset) -> None:
             now[0],
         )
     if processes.is_main_process():
-        write(run.output_dir, {**entry, "rows": now})
-
-
-def mark_finished(folder: Path) -> None:
-    """Record that the run in this folder has reached its end."""
-    write(folder, {**read(folder), "finished": True})
+        note(run.output_dir, rows=now)
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """Return ``run.json``, or ``{}`` without a readable one."""
-    with suppress(OSError, ValueError, TypeError):
-        return {**json.loads((folder / "run.json").read_text(encoding="utf-8"))}
-    return {}
+    """Return ``run.json``, or ``{}`` if there is none."""
+    path = folder / "run.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
-def write(folder: Path, entry: dict[str, Any]) -> None:
-    """Write ``run.json``."""
-    write_whole(folder / "run.json", json.dumps(entry, indent=2, ensure_ascii=False) + "\n")
+def note(folder: Path, **values: Any) -> None:
+    """Write values into ``run.json``."""
+    text = json.dumps({**read(folder), **values}, indent=2, ensure_ascii=False)
+    write_whole(folder / "run.json", text + "\n")
 
 
 def refresh_page(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""What all methods share: start a run, build the trainer's arguments, train or resume, save."""
+"""What all methods share: start a run, load rows, build the trainer's arguments, train, save."""
 
 from __future__ import annotations
 
@@ -6,31 +6,38 @@ import dataclasses
 import logging
 import os
 import re
-import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common import gpu, processes
 from r1_recipes.common.console import LogFile, replace_handler, say, set_up_logging
 from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.files import shipped
 from r1_recipes.common.masking import masked, masked_words
-from r1_recipes.models.smoke import is_temporary, smoke_overrides
-from r1_recipes.models.tokenizer import load_processor
+from r1_recipes.data.load import LoadReport, drop_overlap, drop_unanswered, load_dataset
+from r1_recipes.data.sources import split_fix
+from r1_recipes.models.smoke import example_rows, is_temporary, smoke_overrides
 from r1_recipes.models.weights import copy_processor, repair_generation_config
 from r1_recipes.prompts import ResponseFormat, served
 from r1_recipes.recipe import Recipe, load_recipe
 from r1_recipes.recipe.rules import longest_sequence
 from r1_recipes.recipe.types import OWN_TYPES, namespace_value
-from r1_recipes.rewards import get_reward_funcs
-from r1_recipes.training import run_folder
-from r1_recipes.training.rows import Splits, nothing_held_out
-from r1_recipes.training.run_folder import Run, open_run
+from r1_recipes.rewards import READS_GOLD, get_reward_funcs
+from r1_recipes.training.run_folder import (
+    Run,
+    note,
+    open_run,
+    refresh_page,
+    warn_of_changed_rows,
+)
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, Trainer
+    from datasets import Dataset
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +53,7 @@ def start(argv: Sequence[str] | None, method: str) -> Run:
         say(usage(method))
         raise SystemExit(0)
     # Before anything asks torch for its devices: TRL would spread the model over all GPUs.
-    note = gpu.use_first_gpu() if method != "generate" else None
+    one_gpu = gpu.use_first_gpu() if method != "generate" else None
     recipe = load_recipe(argv, method, smoke=smoke_overrides)
     set_up_logging(recipe.training)
     if method != "generate":
@@ -54,33 +61,21 @@ def start(argv: Sequence[str] | None, method: str) -> Run:
     check_rewards(recipe)
     run = open_run(recipe)
     if processes.is_main_process():
-        # The log of a start that failed before its first checkpoint is not part of this run.
-        log = LogFile(
-            run.output_dir / "run.log", "a" if run.checkpoint or method == "generate" else "w"
-        )
-        replace_handler(LogFile, log)
+        replace_handler(LogFile, LogFile(run.output_dir / "run.log"))
     logger.info("%s: %s -> %s", recipe.path, method, run.output_dir)
-    if note and not recipe.training.use_cpu:
-        recipe.warnings.append(note)
+    if one_gpu and not recipe.training.use_cpu:
+        recipe.warnings.append(one_gpu)
     for warning in dict.fromkeys(recipe.warnings):
         logger.warning(warning)
-    if method != "generate":
-        prepare_wandb(recipe)
     return run
 
 
 def usage(method: str) -> str:
     """Return what ``--help`` prints: the call, and every key of ours with its meaning."""
-    parts = (*OWN_TYPES[method], "ModelConfig")
-    theirs = " and ".join(f"trl.{part}" for part in parts if isinstance(part, str))
-    lines = [
-        f"usage: python -m r1_recipes.{method} recipes/NAME.yaml [--key value ...]\n",
-        f"Keys are those of {theirs}, the parameters of the rewards (docs/keys.md), and:",
-    ]
-    for part in parts:
-        for field in () if isinstance(part, str) else dataclasses.fields(part):
-            lines.append(f"  --{field.name:<28} {field.metadata['help']}")
-    return "\n".join(lines)
+    own = [dataclasses.fields(part) for part in OWN_TYPES[method] if not isinstance(part, str)]
+    keys = [f"  --{field.name:<28} {field.metadata['help']}" for field in chain(*own)]
+    head = f"usage: python -m r1_recipes.{method} recipes/NAME.yaml [--key value ...]\n"
+    return "\n".join([head, "Keys are TRL's and those of docs/keys.md, among them:", *keys])
 
 
 def check_machine(recipe: Recipe) -> None:
@@ -124,26 +119,103 @@ def check_machine(recipe: Recipe) -> None:
 def check_rewards(recipe: Recipe) -> None:
     """Call ``check_start()`` of every reward that has it: a server or a sandbox must be there."""
     script = recipe.script
-    names = getattr(script, "reward_funcs", None)
-    if not names or script.smoke:  # a smoke run scores nothing real
-        return
-    for reward in get_reward_funcs(names, script.response_format, **recipe.reward_params):
-        if check := getattr(reward, "check_start", None):
-            check()
+    # A smoke run scores nothing real.
+    if recipe.method in ("grpo", "generate") and not script.smoke:
+        fmt = script.response_format
+        for reward in get_reward_funcs(script.reward_funcs, fmt, **recipe.reward_params):
+            if check := getattr(reward, "check_start", None):
+                check()
+
+
+@dataclasses.dataclass
+class Splits:
+    """A run's rows, and what became of those that were read."""
+
+    train: Dataset
+    train_report: LoadReport
+    test: Dataset | None = None
+    test_report: LoadReport | None = None
+    overlap: int = 0  # training rows that ask what the test split asks, left out of ``train``
+
+
+def load_splits(
+    recipe: Recipe, fmt: ResponseFormat, tokenizer: PreTrainedTokenizerBase | None
+) -> Splits:
+    """Return training rows, and evaluation rows unless ``eval_strategy`` is "no".
+
+    Then no question of the test split is trained on.
+    """
+    script = recipe.script
+    # GOLD's data are prompts and answers: it learns from both, by lmbda.
+    method = "sft" if namespace_value(recipe, "distill_with") == "gold" else recipe.method
+    examples = example_rows(script, method) if script.smoke else None
+    train, report = load_dataset(
+        script, fmt, method, split="train", tokenizer=tokenizer, rows=examples
+    )
+    if method == "grpo" and script.task_rewards is None:
+        train = _answered(recipe, train, report)
+    splits = Splits(train, report)
+    if script.smoke:
+        return splits
+    logger.info("train: %s", report)
+    if recipe.training.eval_strategy == "no":
+        if problem := nothing_held_out(recipe, report.read):
+            logger.warning("%s", problem)
+        return splits
+    # Whatever is evaluated during training, no row of the test split may be trained on.
+    whole = dataclasses.replace(script, max_eval_samples=None)
+    test, tested = load_dataset(whole, fmt, method, split="test", tokenizer=tokenizer)
+    splits.train, splits.overlap = drop_overlap(train, test)
+    splits.test = test.select(range(min(len(test), script.max_eval_samples or len(test))))
+    splits.test_report, tested.kept = tested, len(splits.test)
+    logger.info("test: %s; %d training rows that ask the same are left out", tested, splits.overlap)
+    if not len(splits.train):
+        raise RecipeError(
+            f"{recipe.path}: dataset_test_split: the test split asks everything that the training "
+            f"split asks, so no row is left to train on. Fix: {split_fix(report.read)}, or "
+            "eval_strategy: 'no'"
+        )
+    return splits
+
+
+def _answered(recipe: Recipe, rows: Dataset, report: LoadReport) -> Dataset:
+    """Return the rows with what our rewards compare with. Refuse rows that all lack it."""
+    for name in [name for name in recipe.script.reward_funcs if name in READS_GOLD]:
+        if "solution" in rows.column_names:
+            rows = drop_unanswered(rows, report)
+        if not len(rows) or {"solution", "nums"}.isdisjoint(rows.column_names):
+            raise RecipeError(
+                f"{recipe.path}: mapper: reward {name!r} compares with a reference answer, which "
+                "the rows do not have. Fix: solution_column: COLUMN; a mapper of your own that "
+                "returns {'question': …, 'solution': …}; or another reward"
+            )
+    return rows
+
+
+def nothing_held_out(recipe: Recipe, rows: int) -> str:
+    """Say what to write if ``evaluate`` would be given the rows that GRPO trains on, or ``""``.
+
+    A file without splits is every split.
+    """
+    name = recipe.script.dataset_name or ""
+    named = "dataset_test_split" in recipe.settings or recipe.training.eval_strategy != "no"
+    if named or recipe.method != "grpo" or not shipped(Path(name)).is_file():
+        return ""
+    return (
+        f"dataset_test_split: not set, and {name} has no splits, so no row is held out for "
+        f"evaluate. Fix: {split_fix(rows)}"
+    )
 
 
 def prepare_wandb(recipe: Recipe) -> None:
     """Set the environment variables of W&B. Without an API key it logs offline."""
-    environment = os.environ
     for key in ("wandb_entity", "wandb_project", "wandb_run_group"):
         if value := namespace_value(recipe, key):
-            environment[key.upper()] = value
-    netrc = Path(environment.get("NETRC", Path.home() / ".netrc"))
-    known = "WANDB_API_KEY" in environment or (
-        netrc.is_file() and "wandb" in netrc.read_text(errors="replace")
-    )
-    if "wandb" in recipe.training.report_to and not known and "WANDB_MODE" not in environment:
-        environment["WANDB_MODE"] = "offline"
+            os.environ[key.upper()] = value
+    netrc = Path(os.environ.get("NETRC", Path.home() / ".netrc"))
+    known = "WANDB_API_KEY" in os.environ or (netrc.is_file() and "wandb" in netrc.read_text())
+    if "wandb" in recipe.training.report_to and not known and "WANDB_MODE" not in os.environ:
+        os.environ["WANDB_MODE"] = "offline"
         logger.warning(
             "wandb has no API key, so this run is logged offline in ./wandb. Upload it later with "
             "wandb sync"
@@ -157,10 +229,15 @@ def trainer_arguments(
     from trl import get_peft_config, get_quantization_config  # heavy
 
     recipe, model, training = run.recipe, run.recipe.model, run.recipe.training
-    run_folder.warn_of_changed_rows(run, rows.train)
+    prepare_wandb(recipe)
+    warn_of_changed_rows(run, rows.train)
     if recipe.method != "reward":  # a reward model reads conversations as they are
         run.system_prompt = served.trained_system_prompt(fmt, rows.train)
     pictures = "image" in rows.train.column_names
+    if pictures:
+        from r1_recipes.extras.images import load_processor
+
+        tokenizer = load_processor(recipe, tokenizer)
     if getattr(training, "use_vllm", False):
         from r1_recipes.training import vllm_lora  # noqa: F401 (heavy; it repairs TRL's engine)
 
@@ -180,7 +257,7 @@ def trainer_arguments(
         "args": training,
         "train_dataset": rows.train,
         "eval_dataset": rows.test,
-        "processing_class": load_processor(recipe, tokenizer) if pictures else tokenizer,
+        "processing_class": tokenizer,
         "quantization_config": get_quantization_config(model),
         "peft_config": adapters,
     }
@@ -215,8 +292,6 @@ def train(trainer: Trainer, run: Run) -> None:
             f"{error}. Training stopped after step {trainer.state.global_step}. After the fix, the "
             "same command resumes"
         ) from error
-    finally:
-        run_folder.refresh_page(run.output_dir)
     state = trainer.state
     if stop.requested and state.global_step < state.max_steps:
         logger.warning("stopped at step %d. The same command resumes", state.global_step)
@@ -247,19 +322,12 @@ def prepare(trainer: Trainer, recipe: Recipe) -> None:
     repair_generation_config(model)
     freeze_parameters(model, recipe.script.unfrozen_parameters)
     if getattr(training, "use_vllm", False) and training.vllm_mode == "colocate":
-        set_seed(seed_of_sampling(training))
+        # vLLM samples with this process's global generators, which it has just seeded with the
+        # number of the ranks that share an engine (TRL 1.16: vllm_generation.py:357). All seeds of
+        # recipes would sample alike.
+        engine = training.process_index // training.vllm_tensor_parallel_size
+        set_seed(training.seed + 10_000 * engine)
     processes.destroy_process_group_at_exit()
-
-
-def seed_of_sampling(training: Any) -> int:
-    """Return a seed that differs by the recipe's seed and by the ranks that share an engine.
-
-    vLLM samples with this process's global generators, which it has just seeded with the number of
-    the group (TRL 1.16: vllm_generation.py:357). All seeds of recipes would sample alike.
-    """
-    size = training.vllm_tensor_parallel_size
-    groups, group = training.world_size // size, training.process_index // size
-    return int((training.seed * groups + group) % 2**32)
 
 
 def freeze_parameters(model: PreTrainedModel, patterns: Sequence[str] | None) -> None:
@@ -275,8 +343,8 @@ def freeze_parameters(model: PreTrainedModel, patterns: Sequence[str] | None) ->
             )
     for name, parameter in model.named_parameters():
         parameter.requires_grad = any(re.search(pattern, name) for pattern in patterns)
-    counts = model.num_parameters(only_trainable=True), model.num_parameters()
-    logger.info("training %s of %s parameters", *(f"{count:,}" for count in counts))
+    trained, count = model.num_parameters(only_trainable=True), model.num_parameters()
+    logger.info("training %s of %s parameters", f"{trained:,}", f"{count:,}")
 
 
 def save(trainer: Trainer, run: Run) -> None:
@@ -293,7 +361,7 @@ def save(trainer: Trainer, run: Run) -> None:
     served.add_system_prompt(trainer.processing_class, run.system_prompt)
     if trainer.is_world_process_zero():
         if not hasattr(trainer.processing_class, "tokenizer"):  # a processor saves itself
-            copy_processor(model.config, folder)
+            copy_processor(model.config, folder, model.config.name_or_path)
         if getattr(model, "generation_config", None) is not None:
             # An adapter's folder would lack it, and so the token that ends a turn.
             model.generation_config.save_pretrained(folder)
@@ -303,19 +371,19 @@ def save(trainer: Trainer, run: Run) -> None:
         trainer.save_model(str(folder))
         trainer.create_model_card(folder.name, **card)
     if trainer.is_world_process_zero():
-        run_folder.mark_finished(folder)
-    run_folder.refresh_page(folder)
+        note(folder, finished=True)
+    refresh_page(folder)
     if is_temporary(folder):
         logger.info("the smoke run passed. Its folder is removed")
         return
-    logger.info("saved to %s", folder)
-    logger.info("report: %s", folder / "report.html")
+    logger.info("saved to %s, with report.html", folder)
     if recipe.method == "grpo" and not recipe.script.smoke:
-        split = (
-            []
-            if not nothing_held_out(recipe, len(trainer.train_dataset))
-            else ["--dataset_test_split", "train"]
+        unsplit = nothing_held_out(recipe, len(trainer.train_dataset))
+        logger.info(
+            "next: python -m r1_recipes.evaluate %s%s --model %s --model %s --output %s/evaluation",
+            recipe.path,
+            " --dataset_test_split train" if unsplit else "",
+            recipe.model.model_name_or_path,
+            folder,
+            folder,
         )
-        words = ["python", "-m", "r1_recipes.evaluate", str(recipe.path), *split]
-        words += ["--model", str(recipe.model.model_name_or_path), "--model", str(folder)]
-        logger.info("next: %s --output %s/evaluation", shlex.join(words), folder)

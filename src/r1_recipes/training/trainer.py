@@ -1,4 +1,4 @@
-"""TRL's GRPO trainer with six additions, each a few lines.
+"""TRL's GRPO trainer with five additions, each a few lines.
 
 Private names of TRL that the core uses are here and in vllm_lora.py;
 tests/core/training/test_trainer.py pins them. Heavy: imports TRL, and so torch.
@@ -10,10 +10,11 @@ import contextlib
 import dataclasses
 import functools
 import math
+import os
+import shutil
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -35,8 +36,7 @@ _UNJUDGED_BATCHES = 3  # in a row, and training stops
 
 class RecipeTrainer(GRPOTrainer):
     """TRL's trainer that computes no padding, logs seconds by phase, stops on all processes if a
-    reward fails on one, keeps FSDP 2's log-probabilities in fp32, samples as the recipe says, and
-    writes evaluations apart.
+    reward fails on one, keeps FSDP 2's log-probabilities in fp32, and writes evaluations apart.
     """
 
     _buffered_inputs: Any  # the micro-batches of the latest generation
@@ -52,7 +52,13 @@ class RecipeTrainer(GRPOTrainer):
         self.reward_funcs = [safe(reward, self._errors) for reward in self.reward_funcs]
         weights = dict(zip(self.reward_func_names, self.reward_weights.tolist(), strict=True))
         self.add_callback(LearnsNothing(weights))
-        self._sample_as_the_recipe_says()
+        if not self.use_vllm:
+            # Transformers 5.17 fills what TRL leaves at None from the model's own
+            # generation_config.json: a min_p there makes groups of equal completions, and vLLM
+            # ignores it.
+            kwargs = self.generation_kwargs
+            kwargs |= {name: off for name, off in _UNTHINNED.items() if kwargs.get(name) is None}
+            self.generation_config = GenerationConfig(**kwargs, disable_compile=True)
 
     # 1. Padding. TRL 1.16 pads every micro-batch to the longest prompt and completion of the whole
     # generation (grpo_trainer.py:1522-1551, issue 7179). Rows of about one length share a
@@ -63,25 +69,19 @@ class RecipeTrainer(GRPOTrainer):
         before = self._buffered_inputs
         inputs = super()._prepare_inputs(generation_batch)
         batches = self._buffered_inputs
-        if batches is before or "pixel_values" in inputs:
+        # These losses have means over one micro-batch, so rows stay where TRL has them.
+        entropy = self._entropy_bonus_enabled or self.top_entropy_quantile < 1.0
+        keeps_order = self.loss_type == "bnpo" or entropy or self.aux_loss_enabled
+        if batches is before or "pixel_values" in inputs or not self._trims or keeps_order:
             return inputs
         # Rows move among the micro-batches that one optimizer step adds up.
         window = math.gcd(len(batches), self.args.gradient_accumulation_steps)
-        if window == 1 or not self._trims or self._keeps_order():
-            return inputs
         self._buffered_inputs = [
             batch
             for first in range(0, len(batches), window)
             for batch in by_length(batches[first : first + window])
         ]
         return self._buffered_inputs[self._step % len(batches)]
-
-    def _keeps_order(self) -> bool:
-        """Return whether the loss depends on which rows share a micro-batch, so that rows stay
-        where TRL has them: these terms are means over one micro-batch.
-        """
-        entropy = self._entropy_bonus_enabled or self.top_entropy_quantile < 1.0
-        return bool(self.loss_type == "bnpo" or entropy or self.aux_loss_enabled)
 
     def _get_per_token_logps_and_entropies(
         self, model, input_ids, attention_mask, logits_to_keep, batch_size=None, **options
@@ -157,40 +157,26 @@ class RecipeTrainer(GRPOTrainer):
                 plugin.mixed_precision_policy, output_dtype=None
             )
 
-    # 5. Sampling. Transformers 5.17 fills what TRL leaves at None from the model's own
-    # generation_config.json: a min_p there makes groups of equal completions, and vLLM ignores it.
-
-    def _sample_as_the_recipe_says(self) -> None:
-        if self.use_vllm:
-            return
-        kwargs = self.generation_kwargs
-        kwargs |= {name: off for name, off in _UNTHINNED.items() if kwargs.get(name) is None}
-        self.generation_config = GenerationConfig(**kwargs, disable_compile=True)
-
-    # 6. Evaluation. TRL 1.16 writes its completions over those of training of the same step, and
+    # 5. Evaluation. TRL 1.16 writes its completions over those of training of the same step, and
     # keeps the last ``generation_batch_size`` rows alone (grpo_trainer.py:1088, 3327-3352).
 
     def evaluate(self, *args, **kwargs) -> dict[str, float]:
-        folder, name = (
-            Path(self.args.output_dir),
-            f"completions_{self.state.global_step:05d}.parquet",
-        )
-        written, aside = folder / "completions" / name, folder / "completions" / f".{name}"
-        training = self._logs
+        training, folder = self._logs, self.args.output_dir
         self._logs = {key: [] for key in ("images", "prompt", "completion", "advantages")}
         self._logs |= {"rewards": defaultdict(list), "extra": defaultdict(list)}
-        main = self.accelerator.is_main_process
-        if main and written.exists():
-            written.rename(aside)
+        self.args.output_dir = aside = os.path.join(folder, "_eval")
+        if self.accelerator.is_main_process:
+            os.makedirs(os.path.join(aside, "completions"), exist_ok=True)
         try:
             return super().evaluate(*args, **kwargs)
         finally:
-            self._logs = training
-            if main and written.exists():
-                (folder / "eval_completions").mkdir(exist_ok=True)
-                written.rename(folder / "eval_completions" / name)
-            if main and aside.exists():
-                aside.rename(written)
+            self._logs, self.args.output_dir = training, folder
+            if self.accelerator.is_main_process:
+                written = os.path.join(aside, "completions")
+                shutil.copytree(
+                    written, os.path.join(folder, "eval_completions"), dirs_exist_ok=True
+                )
+                shutil.rmtree(aside)
 
 
 def safe(reward: Any, errors: list[str]) -> Any:
@@ -199,26 +185,23 @@ def safe(reward: Any, errors: list[str]) -> Any:
         return reward
     name = getattr(reward, "__name__", type(reward).__name__)
 
-    @contextlib.contextmanager
-    def noted(columns: dict[str, Any]) -> Iterator[None]:
+    def failed(error: BaseException, columns: dict[str, Any]) -> list[float]:
+        errors.append(str(failure(name, error, columns)))
+        return [0.0] * len(columns["completions"])
+
+    @functools.wraps(reward, updated=())
+    def call(**columns: Any) -> list[Any]:
         try:
-            yield
+            return numbers(name, reward, reward(**columns), len(columns["completions"]))
         except USER_ERRORS as error:
-            errors.append(str(failure(name, error, columns)))
+            return failed(error, columns)
 
     @functools.wraps(reward, updated=())
-    def call(**columns: Any) -> list[float | None]:
-        count = len(columns["completions"])
-        with noted(columns):
-            return numbers(name, reward, reward(**columns), count)
-        return [0.0] * count
-
-    @functools.wraps(reward, updated=())
-    async def call_async(**columns: Any) -> list[float | None]:
-        count = len(columns["completions"])
-        with noted(columns):
-            return numbers(name, reward, await reward(**columns), count)
-        return [0.0] * count
+    async def call_async(**columns: Any) -> list[Any]:
+        try:
+            return numbers(name, reward, await reward(**columns), len(columns["completions"]))
+        except USER_ERRORS as error:
+            return failed(error, columns)
 
     return call_async if is_async_callable(reward) else call
 

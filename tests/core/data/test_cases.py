@@ -21,7 +21,7 @@ from r1_recipes.models.tokenizer import check_targets, load_tokenizer
 from r1_recipes.prompts import get_response_format
 from r1_recipes.recipe import load_recipe
 from r1_recipes.recipe.types import GRPORecipeArguments, RecipeArguments
-from r1_recipes.training.rows import load_splits
+from r1_recipes.training.train import load_splits
 
 TEMPLATES = Path(trl.__file__).parent / "chat_templates"
 ASKED = {"role": "user", "content": "1+1?"}

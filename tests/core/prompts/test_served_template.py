@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 import trl
+from datasets import Dataset
 from transformers import AutoTokenizer
 
 from r1_recipes import grpo, sft
 from r1_recipes.data.load import build_prompt
 from r1_recipes.extras.images import TINY_TEMPLATE
-from r1_recipes.models.tokenizer import check_target, generation_prompt, load_tokenizer
+from r1_recipes.models.tokenizer import check_targets, generation_prompt, load_tokenizer
 from r1_recipes.prompts import CHATML, FORMATS, leaves_open, served
 from r1_recipes.recipe import load_recipe
 
@@ -150,9 +151,7 @@ def test_of_named_templates_the_default_one_is_used(model: Callable, loaded: Cal
     assert tokenizer.chat_template == CHATML
 
 
-def test_the_next_recipe_decides_about_the_prefill(
-    model: Callable, loaded: Callable, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_next_recipe_decides_about_the_prefill(model: Callable, loaded: Callable) -> None:
     folder = model(CHATML)
 
     def opened(**keys: Any) -> tuple[str, str]:
@@ -163,7 +162,6 @@ def test_the_next_recipe_decides_about_the_prefill(
     # A benchmark says nothing of it.
     assert opened() == opened(response_format="think_boxed") == ("Well.\n<think>",) * 2
     assert opened(response_format="boxed") == ("", "")
-    assert "was trained with prefill 'Well.\\n<think>', which boxed lacks" in caplog.text
     assert opened(prefill="") == opened(response_format="boxed", prefill="") == ("", "")
     assert opened(prefill="Well.") == ("Well.", "Well.")
     opens = CHATML.replace("assistant\\n' }}{% endif", "assistant\\n<think>' }}{% endif")
@@ -186,7 +184,12 @@ def test_variables_are_of_training_and_are_not_saved(model: Callable, loaded: Ca
 )
 @pytest.mark.parametrize(("fmt", "thinking"), [("boxed", False), ("think_boxed", True)])
 def test_sft_targets_stand_right_after_the_prompt(
-    model: Callable, loaded: Callable, name: str, fmt: str, thinking: bool
+    model: Callable,
+    loaded: Callable,
+    write_recipe: Callable[..., str],
+    name: str,
+    fmt: str,
+    thinking: bool,
 ) -> None:
     template = (SHIPPED / f"{name}.jinja").read_text(encoding="utf-8")
     kwargs = {"enable_thinking": thinking}
@@ -194,7 +197,9 @@ def test_sft_targets_stand_right_after_the_prompt(
     tokenizer, found = loaded("sft", model_name_or_path=model(template), **keys)
     target = found.full_text(found.render_completion("2+2=4", "4"))
     completion = [{"role": "assistant", "content": target}]
-    check_target(name, tokenizer, {"prompt": USER, "completion": completion})
+    recipe = load_recipe([write_recipe("sft")], "sft")
+    rows = Dataset.from_list([{"prompt": USER, "completion": completion}])
+    check_targets(recipe, tokenizer, rows)
 
 
 @pytest.mark.parametrize("main", [grpo.main, sft.main])

@@ -19,7 +19,7 @@ from transformers import TrainerState
 from trl import GRPOTrainer
 
 from r1_recipes import grpo
-from r1_recipes.training.callbacks import LearnsNothing, table_row
+from r1_recipes.training.callbacks import LearnsNothing, Table
 from r1_recipes.training.trainer import RecipeTrainer, by_length, safe
 from tests.conftest import letters, metrics
 from tests.support.commands import succeed
@@ -234,7 +234,7 @@ def test_a_run_that_learns_nothing_says_so_once_for_each_cause():
     both = {"accuracy": 1.0, "format": 1.0}
     assert said(both, *[FLAT] * 9, FINE, *[FLAT] * 9) == []
     (line,) = said(both, *[FLAT] * 30)
-    assert line.startswith("steps 1 to 10: all completions of a prompt got the same reward")
+    assert line.startswith("steps up to 10: all completions of a prompt got the same reward")
     assert "num_generations (8)" in line
     assert len(said(both, *[{"reward_std": 0.0}] * 10)) == 1
     assert len(said(both, FLAT, FLAT, every=5)) == 1 and said(both, FLAT, every=5) == []
@@ -255,17 +255,25 @@ def test_a_run_that_learns_the_wrong_reward_says_so():
 LOGGED = {"reward": 0.5, "rewards/accuracy/mean": 0.25, "rewards/accuracy/std": 0.4}
 LOGGED |= {"rewards/language_consistency/mean": float("nan"), "completions/mean_length": 37.25}
 LOGGED |= {"loss": 0.1, "completions/clipped_ratio": 1.0, "entropy": "0.0004", "kl": -0.125}
-LOGGED |= {"num_tokens": 3e6, "grad_norm": 1234.5, "step": "1/10", "step_time": 12.5, "eta": "1:02"}
+LOGGED |= {"num_tokens": 3e6, "grad_norm": 1234.5, "step_time": 12.5}
 
 
-def test_a_row_shows_what_a_person_watches():
-    header, row = table_row(LOGGED)
+def test_a_row_shows_what_a_person_watches(capsys):
+    table, state = Table(), TrainerState(max_steps=10, is_world_process_zero=True)
+    table.on_train_begin(None, state, None)
+    state.global_step = 1
+    table.on_log(None, state, None, logs=LOGGED)
+    evaluated = {"eval_loss": 0.0, "eval_reward": 0.75, "eval_kl": None}
+    table.on_log(None, state, None, logs=evaluated)
+    table.on_log(None, state, None, logs={"train_loss": 0.1})
+    table.on_train_end(None, state, None)
+    said = capsys.readouterr().err.splitlines()
+    header, row, evaluation = [line for line in said if line.strip() and "%" not in line]
     names = "step reward accuracy language_ length cut entropy KL grad s/step ETA"
     assert " ".join(header.split()) == names
-    figures = "1/10 0.5 0.25 nan 37.2 1 0.0004 -0.125 1.23e+03 12.5 1:02"
-    assert " ".join(row.split()) == figures and len(header) == len(row)
-    assert table_row({"reward": None}) == (f"{'reward':>10}", f"{'-':>10}")
-    assert table_row({"loss": "0.1221"})[1].split() == ["0.122"]
+    figures = "1/10 0.5 0.25 nan 37.2 1 0.0004 -0.125 1.23e+03 12.5 0:00:00"
+    assert " ".join(row.split()) == figures and len(header) == len(row) == len(evaluation)
+    assert evaluation.split()[:4] == ["eval", "0.75", "-", "-"]
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 import shutil
+from unittest import mock
 
 import pandas
 import pytest
@@ -89,23 +90,28 @@ def test_adapters_of_a_quantized_base_are_fp32():
     assert (model.weight.dtype, model.bias.dtype) == (torch.float32, torch.bfloat16)
 
 
-def test_seeds_of_recipes_sample_differently_from_vllm(monkeypatch):
+def test_seeds_of_recipes_sample_differently_from_vllm():
     """vLLM has just seeded the global generators with the number of the group of ranks."""
+    from types import SimpleNamespace
+
     import torch
+    from trl import GRPOConfig
 
-    from r1_recipes.training.train import seed_of_sampling
+    from r1_recipes.training.train import prepare
 
-    def args(seed, rank, size=1):
-        from types import SimpleNamespace
+    def seed_of(seed, rank, size=1):
+        args = GRPOConfig(use_cpu=True, bf16=False, report_to="none", seed=seed, use_vllm=True)
+        args.vllm_mode, args.vllm_tensor_parallel_size = "colocate", size
+        shared = {"args": args, "model": torch.nn.Linear(2, 2)}
+        model = SimpleNamespace(load_in_4bit=False, load_in_8bit=False)
+        recipe = SimpleNamespace(model=model, script=SimpleNamespace(unfrozen_parameters=None))
+        with mock.patch.object(type(args), "process_index", rank):
+            prepare(SimpleNamespace(**shared), recipe)
+        return torch.initial_seed()
 
-        return SimpleNamespace(
-            seed=seed, vllm_tensor_parallel_size=size, world_size=8, process_index=rank
-        )
-
-    seeds = {seed_of_sampling(args(seed, rank)) for seed in (0, 1, 2, 42) for rank in range(8)}
-    assert len(seeds) == 32 and torch.manual_seed(max(seeds))
+    assert len({seed_of(seed, rank) for seed in (0, 1, 2, 42) for rank in range(8)}) == 32
     # The ranks of one tensor-parallel group must sample the same.
-    assert seed_of_sampling(args(1, 2, 2)) == seed_of_sampling(args(1, 3, 2))
+    assert seed_of(1, 2, 2) == seed_of(1, 3, 2)
 
 
 def test_what_a_run_leaves_behind(write_recipe, tmp_path):
@@ -125,7 +131,7 @@ def test_what_a_run_leaves_behind(write_recipe, tmp_path):
     assert record["finished"] and (record["recipe"], record["method"]) == ("tiny", "grpo")
     assert record["versions"]["trl"] and record["rows"][0] == 8 and record["rows_per_step"] == 4
     lines = log_lines(run)
-    assert "6 steps of 4 completions" in lines and f"saved to {run}" in lines
+    assert "6 steps of 4 completions" in lines and f"saved to {run}, with report.html" in lines
     (following,) = (line for line in lines if line.startswith("next: "))
     assert (
         f"--dataset_test_split train --model {load_recipe([path], 'grpo').model.model_name_or_path}"
@@ -164,7 +170,7 @@ def test_the_resolved_recipe_loads_to_the_same_arguments(write_recipe, tmp_path,
     typed = ["--learning_rate", "3e-4", "--prefill", "<think>\n"]
     first = load_recipe([write_recipe(method, **changes), *typed], method)
     (tmp_path / "run").mkdir()
-    run_folder.record(run_folder.Run(first, tmp_path / "run"), {}, [])
+    run_folder.record(run_folder.Run(first, tmp_path / "run"))
     again = load_recipe([str(tmp_path / "run" / "recipe.yaml")], method)
     for part in ("script", "model", "reward_params", "settings"):
         assert getattr(again, part) == getattr(first, part)

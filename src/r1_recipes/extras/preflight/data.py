@@ -29,7 +29,7 @@ from r1_recipes.prompts import FORMATS, ResponseFormat, leaves_open
 from r1_recipes.recipe import Recipe
 from r1_recipes.rewards import READS_GOLD, reward_parameters
 from r1_recipes.rewards.call import readable_golds, right_answer
-from r1_recipes.training.rows import load_splits
+from r1_recipes.training.train import load_splits
 
 # Samples, evenly spaced: rows whose tokens are counted, and reference answers, of which an
 # expression takes milliseconds.
