@@ -194,10 +194,12 @@ def test_flags_decide_and_nothing_is_overwritten(
     assert (recipe["prompt_column"], recipe["solution_column"]) == ("b1", "a1")
     assert recipe["model_name_or_path"] == "my/model" and "left out: 'c1'" in said
     Path("chat.jsonl").write_text(FILES["chat.jsonl"][0], encoding="utf-8")
+    Path("alpaca.jsonl").write_text(objects(instruction="@", output="@", why="x"), encoding="utf-8")
     for argv, reason in (
         (flags, "x.yaml: already exists"),
         (["x.csv", "--answer", "A1"], "'A1'"),
         (["chat.jsonl", "--method", "grpo"], "grpo needs reference answers"),
+        (["alpaca.jsonl", "--reasoning", "why"], "--reasoning: the target is the whole answer"),
     ):
         with pytest.raises(SystemExit):
             init.main(argv)

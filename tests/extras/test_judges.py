@@ -102,7 +102,7 @@ def test_what_is_no_reward_model_is_named(tiny_model, tmp_path):
         build(model=str(tmp_path / "nowhere")).check_start()
     build(model=str(tiny_model)).check_start()
     with pytest.raises(RecipeError, match=r"lack score\.weight, so its scores would be random"):
-        build(model=str(tiny_model))(completions=["a"], prompts=["b"])
+        build(model=str(tiny_model))(completions=["a"], prompts=[PROMPT])
 
 
 def test_zero3_does_not_split_the_model(classifier, monkeypatch):

@@ -47,8 +47,6 @@ def test_nothing_of_a_run_becomes_markup(tmp_path: Path) -> None:
     (folder / "results.md").write_text(
         f"{EVIL}\n\n| {EVIL} | {EVIL} |\n| --- | --- |\n| {EVIL} | 1 |"
     )
-    scores = [{"model": EVIL, "pass_at": {EVIL: [0.5, 0.4, 0.6]}}]
-    (folder / "results.json").write_text(json.dumps(scores))
     for folders in ([folder], [folder, write_run(tmp_path / "other")]):
         html = page(folders)
         tags = tags_of(html)
@@ -77,7 +75,7 @@ def test_what_is_torn_or_missing_is_said_and_the_rest_is_shown(tmp_path: Path) -
     (folder / "run.json").write_text('{"recipe": ')
     (folder / "recipe.yaml").unlink()
     shown = lines_of(page([folder]))
-    for said in ("metrics.jsonl: lines that cannot be read: 5.", "recipe.yaml is missing."):
+    for said in ("metrics.jsonl: a line cannot be read: b'[]'", "recipe.yaml is missing."):
         assert said in shown
     for name in ("run.json", "completions/completions_00003.parquet"):
         assert any(line.startswith(f"{name} cannot be read: ") for line in shown)
@@ -115,18 +113,14 @@ def test_the_page_says_whether_a_run_learned(tmp_path: Path) -> None:
     wrong = completion(1, refused="hedge", accuracy=0.0, advantage=-0.5)
     rows = {1: [wrong, wrong, completion(1)], 2: [wrong | {"step": 2}], 8: [completion(8)] * 3}
     noisy = [0.5, 0.6, 0.4, 0.7, 0.3, 0.6, 0.5, 0.6]
-    metrics = {
-        "rewards/accuracy/mean": RISES,
-        "reward": noisy,
-        "eval_reward": [0.5, 0.25],
-        "x": [1],
-    }
+    metrics = {"rewards/accuracy/mean": RISES, "reward": noisy, "eval_reward": [0.5, 0.25]}
+    metrics["x"] = [1]
     shown = lines_of(page([write_run(tmp_path / "run", metrics, rows)]))
     table = shown[shown.index("Did it learn?") : shown.index("Held-out evaluation")]
     cells = dict(pairwise(table))
-    assert cells["Reward accuracy"] == "0.2 → 0.7, rose"
+    assert cells["rewards/accuracy/mean"] == "0.2 → 0.7, rose"
     assert cells["Reward: weighted sum"] == "0.55 → 0.55, no clear change"
-    assert cells["Reward: weighted sum, held out"] == "0.5 → 0.25, no clear change"
+    assert cells["eval_reward"] == "0.5 → 0.25, no clear change"
     assert cells["hedge"] == "2 of 3 → 0 of 3" and "x" in shown and "x" not in table
 
 
@@ -135,31 +129,26 @@ def test_completions_are_shown_best_first_with_all_that_is_known(tmp_path: Path)
     rows[0] |= {"turns": "[call add]\na=1", "refused": "hedge", "code_result": "1 of 2"}
     shown = lines_of(page([write_run(tmp_path / "run", completions={7: rows})]))
     found = shown[shown.index("Step 7: the best and the worst of 50 completions") :]
-    facts = ["Question:", " 2+2?", "Answer as it was read:", " 4", "Why the answer scored 0:"]
-    facts += [" hedge", "Reference answer:", " 4", "code_result:", " 1 of 2", "[call add]\na=1"]
+    facts = ["Prompt:", " [system]\nThink.\n\n[user]\n2+2?", "Answer as it was read:", " 4"]
+    facts += ["Why the answer scored 0:", " hedge", "Reference answer:", " 4"]
+    facts += ["code_result:", " 1 of 2", "[call add]\na=1"]
     assert found[1:13] == ["advantage +49.00 · accuracy 1 · format 0.5 · hedge", *facts]
     texts = [line for line in found if line.startswith("text ")]
     assert texts == [f"text {i}" for i in (*range(48, 29, -1), *range(19, -1, -1))]
-    messages = [{"role": "user", "content": [{"type": "text", "text": "a"}]}, {"role": "tool"}]
-    assert report.words(messages) == "[user]\na\n\n[tool]\n"
 
 
 def test_evaluations_in_and_beside_the_run_are_shown(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "runs" / "one")
     for place in (folder / "evaluation", folder.parent):
         place.mkdir(exist_ok=True)
-        table = (
-            f"| model | greedy |\n| --- | --- |\n| base | 1 % |\n| {place.name} | 2 % |\n\nJudged."
-        )
-        (place / "results.md").write_text(table)
-    (folder.parent / "results.json").write_text('{"judged": {}, "stages": {}}')  # of a pipeline
-    scores = [{"model": "m", "pass_at": {"1": [0.5, 0.4, 0.6], "2": [0.75, None, None]}}]
-    (folder / "evaluation" / "results.json").write_text(json.dumps(scores))
+        (place / "results.md").write_text(f"| model | greedy |\n| {place.name} | 2 % |")
     shown = lines_of(page([folder, write_run(tmp_path / "runs" / "two")]))
-    table = shown[shown.index("evaluation/results.md") : shown.index("Curves")]
-    assert table.count("runs/results.md") == 1 and table.count("Judged.") == 2
-    assert table[1:7] == ["base", "evaluation", "greedy", "1 %", "2 %", "Judged."]
-    assert table[table.index("pass@1") :][:4] == ["pass@1", "50.0%", "pass@2", "75.0%"]
+    assert shown[shown.index("Held-out evaluation") + 1 :][:4] == [
+        "evaluation/results.md",
+        "| model | greedy |\n| evaluation | 2 % |",
+        "runs/results.md",
+        "| model | greedy |\n| runs | 2 % |",
+    ]
 
 
 def test_several_runs_share_charts_and_show_the_keys_that_differ(tmp_path: Path) -> None:
@@ -168,13 +157,14 @@ def test_several_runs_share_charts_and_show_the_keys_that_differ(tmp_path: Path)
         for seed, key, recipe in ((1, "kl", "a: 1\nb: [x]\nc: 1"), (2, "loss", "c: 2\na: 1\nd: 3"))
     ]
     html = page(folders)
-    assert "<h1>seed1/grpo, seed2/grpo</h1>" in html
+    first, second = map(str, folders)
+    assert f"<h1>{first}, {second}</h1>" in html
     shown = lines_of(html)
     assert shown[shown.index("The keys that differ:") + 1 :][:11] == (
-        ["seed1/grpo", "seed2/grpo", "b", "['x']", "–", "c", "1", "2", "d", "–", "3"]
+        [first, second, "b", "['x']", "–", "c", "1", "2", "d", "–", "3"]
     )
     figure = html[html.index("<figure>") : html.index("</figure>")]
-    assert re.findall('polyline class="(.*?)"', figure) == ["raw c0", " c0", "raw c1", " c1"]
+    assert re.findall('polyline class="(.*?)"', figure) == ["c0", "c1"]
     assert [text for text in lines_of("</nav>" + figure) if "→" not in text] == (
         ["", "Reward: weighted sum", "0.7", "0.2", "8", "step 1", ""]
     )
@@ -195,8 +185,8 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     first, second = write_run(tmp_path / "a"), write_run(tmp_path / "b")
     command.main([str(first), str(second)])
     assert capsys.readouterr().out == f"{first / 'report.html'}\n"
-    command.main([str(second), "--output", str(tmp_path / "new" / "page.html")])
-    assert (tmp_path / "new" / "page.html").is_file() and not (second / "report.html").exists()
+    command.main([str(second), "--output", str(tmp_path / "page.html")])
+    assert (tmp_path / "page.html").is_file() and not (second / "report.html").exists()
     with pytest.raises(SystemExit) as ended:
         command.main([str(tmp_path / "none")])
     told = capsys.readouterr().err

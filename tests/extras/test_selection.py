@@ -159,7 +159,7 @@ def test_equal_questions_are_kept_once():
     records = [
         record(0, "right", question="A  b?"),
         record(1, "right", question="A b?"),
-        record(2, "right", question="A b?", earlier_messages=[{"role": "user", "content": "C"}]),
+        record(2, "right", question="A b?", prompt=[{"role": "user", "content": "C"}]),
         record(3, "wrong", question="D?"),
         record(4, "right", question="D?"),
     ]
@@ -184,9 +184,8 @@ def test_questions_of_evaluation_sets_go(tmp_path):
     found = reasons(records, {"decontaminate": {"datasets": [source]}})
     assert found == [[f"in {held} (test)"] if goes else [None] for goes in questions.values()]
     with pytest.raises(RecipeError, match=r"decontaminate: .*held.jsonl: column: .* problem, got"):
-        evaluation_sets(
-            Keep.parse({"decontaminate": {"datasets": [{"id": str(held)}]}}).decontaminate, ""
-        )
+        rules = {"decontaminate": {"datasets": [{"id": str(held)}]}}
+        evaluation_sets(Keep.parse(rules).decontaminate, "")
 
 
 @pytest.mark.parametrize(
@@ -233,7 +232,7 @@ def test_the_first_reason_that_applies_counts():
         ({"filters": {"overlong": {}}}, "keep: filters: unknown key 'overlong'"),
         ({"pass_rate": [0.9, 0.1]}, r"keep: pass_rate: must be two shares from 0 to 1"),
         ({"output": "pairs"}, "keep: output: must be completions or prompts, got 'pairs'"),
-        ({"decontaminate": {}}, "keep: decontaminate: datasets: missing"),
+        ({"decontaminate": {"datasets": {}}}, "datasets: must be a list of mappings of id, split"),
         ({"at_least": {"fromat": 1}}, r"at_least: unknown reward .*fromat.* Did you mean 'format'"),
     ],
 )
@@ -247,8 +246,9 @@ def test_a_wrong_rule_is_named_before_anything_is_generated(tmp_path, keep, mess
 
 
 def written(folder, records, keep=None):
-    groups, output = selected(records, keep, [right, commas]), Keep.parse(keep).output
+    groups = selected(records, keep, [right, commas])
     title, settings = "mine", {"seed": 1, "keep": keep}
+    output = Keep.parse(keep).output
     return write(groups, FMT, output, folder / "dataset", title=title, settings=settings)
 
 
@@ -278,8 +278,6 @@ def test_the_files_of_a_data_set(tmp_path):
         "scores": '{"right": 1.0, "commas": 1.0}',
     }
     assert "right" in rows[1]["response"] and len(rows) == 2
-    counts = json.loads((tmp_path / "dataset/yield.json").read_text())
-    assert counts["completions"] == {"kept": 2, "wrong": 1, "not among the best": 1, "generated": 4}
     verdicts = [json.loads(line) for line in (tmp_path / "verdicts.jsonl").read_text().splitlines()]
     assert [verdict["reason"] for verdict in verdicts] == [
         None,

@@ -124,19 +124,17 @@ class DynamicSamplingTrainer(RecipeTrainer):
                 new * group + row: old * group + row for old, new in pairs for row in range(group)
             }
             self._replace(rollouts, more, places)
-            for source, target in places.items():
-                rewards[target] = more_rewards[source]
-            for old, _ in pairs:
+            for old, new in pairs:
+                rewards.unflatten(0, (-1, group))[old] = more_rewards.unflatten(0, (-1, group))[new]
                 has_spread[old] = True
         self._rollouts, self._rewards = rollouts, rewards
-        sizes = list(map(len, reward_sums))
+        # Each round has logged its completions. Those of the first are a fair sample of the policy.
         for name, values in metrics.items():
-            of_rounds = values[logged.get(name, 0) :]
-            if 1 < len(sizes) == len(of_rounds):
-                values[logged.get(name, 0) :] = [_over_rounds(name, of_rounds, sizes)]
-        metrics["sampling/rounds"].append(len(sizes))
-        metrics["sampling/filtered"].append(without / (sum(sizes) // group))
-        metrics["sampling/reward"].append(torch.cat(reward_sums).nanmean().item())
+            del values[logged.get(name, 0) + 1 :]
+        sampled = torch.cat(reward_sums)
+        metrics["sampling/rounds"].append(len(reward_sums))
+        metrics["sampling/filtered"].append(without / (len(sampled) // group))
+        metrics["sampling/reward"].append(sampled.nanmean().item())
 
     def _sample_round(self, inputs: list[dict[str, Any]]) -> tuple[list[Rollout], torch.Tensor]:
         self._rollouts = [Rollout(row, {}) for row in inputs]
@@ -165,11 +163,8 @@ class DynamicSamplingTrainer(RecipeTrainer):
         place in the round, both over all processes.
         """
         rank = self.accelerator.process_index
-        offered = [
-            (places[at], rollout)
-            for at, rollout in enumerate(more, start=rank * len(more))
-            if at in places
-        ]
+        numbered = enumerate(more, start=rank * len(more))
+        offered = [(places[at], rollout) for at, rollout in numbered if at in places]
         for place, rollout in processes.gather(offered):
             if place // len(rollouts) == rank:
                 rollouts[place % len(rollouts)] = rollout
@@ -215,9 +210,9 @@ class DynamicSamplingTrainer(RecipeTrainer):
         for name in _GENERATED:
             values = [rollout.sampled[name] for rollout in self._rollouts]
             columns[name] = None if all(value is None for value in values) else values
-        return tuple(
-            (columns | {"extra_fields": {}, "tool_images": columns["tool_images"] or []}).values()
-        )
+        columns["extra_fields"] = {}
+        columns["tool_images"] = columns["tool_images"] or []
+        return tuple(columns.values())
 
     def _get_per_token_logps_and_entropies(
         self, model, input_ids, attention_mask, logits_to_keep, batch_size=None, **options
@@ -234,8 +229,7 @@ class DynamicSamplingTrainer(RecipeTrainer):
 
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list) -> torch.Tensor:
         if self._chosen:
-            names = {name for rollout in self._rollouts for name in rollout.extra}
-            for name in sorted(names):
+            for name in sorted({name for rollout in self._rollouts for name in rollout.extra}):
                 values = [rollout.extra.get(name) for rollout in self._rollouts]
                 self._pending_extra_logs[name] = values
             assert self._rewards is not None
@@ -248,16 +242,6 @@ class DynamicSamplingTrainer(RecipeTrainer):
         self._pending_extra_logs.clear()
         self._rewards = rewards
         raise _Scored
-
-
-def _over_rounds(name: str, values: Sequence[float], sizes: Sequence[int]) -> float:
-    """Return a metric of all completions, from that of each round; ``log`` would take a round of
-    one prompt for as much as the whole batch.
-    """
-    for extreme in (min, max):
-        if name.rpartition("/")[2].startswith(extreme.__name__):
-            return extreme(values)
-    return sum(map(math.prod, zip(values, sizes, strict=True))) / sum(sizes)
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.errors import RecipeError, require
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -23,17 +23,15 @@ def distinct_rows(
     """
     from datasets import Dataset  # heavy
 
-    taken: set[Hashable] = set()
-    rows: list[dict[str, Any]] = []
-    for part in ("test", "train")[: 1 + (split != "test")]:
+    taken: dict[Hashable, dict[str, Any]] = {}
+    for part in ("test", "train"):
         settings = config.get(part) or {}
-        if settings.keys() != {"size", "seed"} or not settings["size"] > 0:
-            raise RecipeError(f"task_config: {part}: must be {{size: …, seed: …}}, got {settings}")
-        rows = []
+        usable = settings.keys() == {"size", "seed"} and settings["size"] > 0
+        require(usable, f"task_config: {part}", "{size: …, seed: …}", settings)
+        rows: dict[Hashable, dict[str, Any]] = {}
         for key, row in draw(settings["seed"], settings["size"]):
             if key not in taken:
-                taken.add(key)
-                rows.append(row)
+                rows.setdefault(key, row)
             if len(rows) == settings["size"]:
                 break
         else:
@@ -41,6 +39,7 @@ def distinct_rows(
                 f"task_config: {part}: size: there are only {len(rows)} distinct {what}, not "
                 f"{settings['size']}. Fix: a smaller size, or a task with more variants"
             )
-    if split not in ("train", "test"):
-        raise RecipeError(f"split {split!r}: {what} have only the splits 'train' and 'test'")
-    return Dataset.from_list(rows, on_mixed_types="use_json")
+        if part == split:
+            return Dataset.from_list([*rows.values()], on_mixed_types="use_json")
+        taken |= rows
+    raise RecipeError(f"split {split!r}: {what} have only the splits 'train' and 'test'")

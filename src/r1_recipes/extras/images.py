@@ -1,6 +1,7 @@
 """Questions about a picture: the mapper ``image_question``, the processor, and a tiny model."""
 
 import io
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -65,32 +66,22 @@ def _picture(value: Any, column: str, max_pixels: int | None) -> Any:
         fix = install_hint("images")
         raise RecipeError(f"mapper 'image_question' needs Pillow. Fix: {fix}") from error
     try:
-        picture = value
-        if isinstance(value, dict):
-            picture = Image.open(io.BytesIO(value["bytes"]))
+        picture = Image.open(io.BytesIO(value["bytes"])) if isinstance(value, dict) else value
         picture = ImageOps.exif_transpose(picture)  # a phone's photo may be stored on its side
-        # Black lines on nothing would be black on black.
         drawn = picture.convert("RGBA")
-        picture = Image.new("RGBA", drawn.size, "white")
-        picture.alpha_composite(drawn)
-        picture = picture.convert("RGB")
-    # Empty, torn, not a picture, or so large that Pillow refuses it
-    except (
-        AttributeError,
-        TypeError,
-        OSError,
-        SyntaxError,
-        ValueError,
-        Image.DecompressionBombError,
-    ):
+    except Exception:  # empty, torn, not a picture, or so large that Pillow refuses it
         raise SkipRow(f"the picture in column {column!r} cannot be read") from None
+    # On white: black lines on nothing would be black on black.
+    picture = Image.new("RGBA", drawn.size, "white")
+    picture.alpha_composite(drawn)
+    picture = picture.convert("RGB")
     width, height = picture.size
     if max(width, height) > _LONGEST * min(width, height):
         raise SkipRow(
             f"the picture in column {column!r} is more than {_LONGEST} times as long as wide"
         )
-    if max_pixels is not None and width * height > max_pixels:
-        scale = (max_pixels / (width * height)) ** 0.5
+    scale = ((max_pixels or math.inf) / (width * height)) ** 0.5
+    if scale < 1:
         picture = picture.resize((max(1, int(width * scale)), max(1, int(height * scale))))
     return picture
 

@@ -76,30 +76,31 @@ def write(options: argparse.Namespace) -> str:
             f"answers must be the letters of the options, got {solutions[0]!r:.60}. Fix: write the "
             "letters; if the columns A, B, … are not options, rename them"
         )
-    if options.method == "sft" or not (options.method or reward):
-        method = "sft"
+    name = re.sub(r"\W+", "_", Path(options.data).stem).strip("_") or "data"
+    method = options.method or ("grpo" if reward else "sft")
+    if method == "sft":
+        name += "_sft"
         settings, reason = sft_settings(options, columns, reward, worked=worked)
     else:
-        method = "grpo"
         settings, reason = grpo_settings(options, reward, worked=worked)
-    splits, count, held_out = choose_splits(options.data, len(source))
     if options.cpu and reward:  # On a CPU, each token takes long.
         settings = {"system_prompt": "Use <think> then <answer>."} | settings
-    name = re.sub(r"\W+", "_", Path(options.data).stem).strip("_") or "data"
-    name += "_sft" * (method == "sft")
+    last = max(1, min(200, len(source) // 10))
     settings = {
         "model_name_or_path": options.model or (_CPU_MODEL if options.cpu else _GPU_MODEL),
         "dataset_name": options.data,
-        **splits,
+        "dataset_train_split": f"train[:-{last}]",
+        "dataset_test_split": f"train[-{last}:]",
         **columns,
         **settings,
         "output_dir": f"outputs/{name}",
     }
-    paths = save(options, name, method, settings, count)
+    paths = save(options, name, method, settings, prompts=min(8, len(source) - last))
     commands = next_commands(options, method, settings, paths, judged=bool(reward))
     return "\n".join(
         [
-            f"rows      {count} for training; {held_out}. {report}",
+            f"rows      {len(source) - last} for training; {last} held out for evaluation, from "
+            f"the end (if the file is sorted, shuffle it first). {report}",
             f"columns   {why}; left out: {', '.join(map(repr, report.unused)) or 'none'}",
             f"answers   {answers}",
             f"method    {method}: {reason}",
@@ -129,34 +130,30 @@ def read_answers(
 
 
 def save(
-    options: argparse.Namespace, name: str, method: str, settings: Settings, count: int
+    options: argparse.Namespace, name: str, method: str, settings: Settings, prompts: int
 ) -> list[str]:
     """Write the recipe and, if its reward compares answers, a test of the reward.
 
     Return their paths. Raise if one of them exists.
     """
-    found = ""
-    for key, value in settings.items():
-        text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=1000)
-        found += f"{key}: {text.partition('...')[0] if isinstance(value, str) else text}"
     path = options.output / f"{name}.yaml"
     template = f"init_{method}{'_cpu' * options.cpu}.yaml"
-    files = {path: fill(template, found=found, prompts=min(8, count))}
+    found = yaml.safe_dump(settings, allow_unicode=True, width=1000, sort_keys=False)
+    files = {path: fill(template, found=found, prompts=prompts)}
     if rule := _WORDS["rewards"].get(settings.get("reward_funcs", [""])[0]):
         spellings = _WORDS["german"] if "number_locale" in settings else rule["spellings"]
         test = fill("init_test.txt", recipe=repr(str(path)), spellings=[*map(tuple, spellings)])
         files[options.output / f"test_{name}.py"] = test
+    options.output.mkdir(parents=True, exist_ok=True)
     for file in files:
         if file.exists():
             raise RecipeError(f"{file}: already exists. Fix: remove it, or --output FOLDER")
-    options.output.mkdir(parents=True, exist_ok=True)
     for file, text in files.items():
         file.write_text(text, encoding="utf-8")
     return list(map(str, files))
 
 
 def fill(template: str, **values: Any) -> str:
-    """Return a shipped template with its placeholders filled in."""
     return Template((SHIPPED / template).read_text(encoding="utf-8")).substitute(values)
 
 
@@ -188,9 +185,15 @@ def choose_columns(names: list[str], options: argparse.Namespace) -> Reasoned:
     question = options.question or named_column("question", names) or next(iter(chats), None)
     others = [name for name in names if name != question]
     answer = options.answer or named_column("answer", others)
-    if not flagged and {"instruction", "query"} & {*names} and {"output", "response"} & {*names}:
-        return {"mapper": "alpaca", "keep_columns": []}, "Alpaca's, or the same by other names"
-    if chats and not flagged and not (answer and question in chats):
+    alpaca = {"instruction", "query"} & {*names} and {"output", "response"} & {*names}
+    if not flagged and (alpaca or (chats and not (answer and question in chats))):
+        if options.reasoning:
+            raise ValueError(
+                "--reasoning: the target is the whole answer in such rows. Fix: add --question "
+                "COLUMN --answer COLUMN (the other columns are left out), or leave it out"
+            )
+        if alpaca:
+            return {"mapper": "alpaca", "keep_columns": []}, "Alpaca's, or the same by other names"
         return {"mapper": "auto"}, f"conversations in {chats[0]!r}"
     flags = {"--question COLUMN": question, "--answer COLUMN": answer}
     if missing := " ".join(flag for flag, column in flags.items() if not column):
@@ -248,7 +251,6 @@ def choose_reward(solutions: list[str]) -> Reasoned:
     kinds = Counter(answer_kind(text, locale.get("number_locale", "en")) for text in solutions)
     shown = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
     found = f"{shown}, such as {min(solutions, key=len)!r:.60}"
-    found += f"; {commas} have a decimal comma" * bool(commas)
     for name, rule in _WORDS["rewards"].items():
         if sum(kinds[kind] for kind in rule["kinds"]) > rule["share"] * len(solutions):
             return {"reward_funcs": [name], **locale}, f"{found}. {rule['why']}"
@@ -291,20 +293,8 @@ def sft_settings(
         # A small model must learn the format before GRPO can find an answer.
         return {"reasoning_column": columns["solution_column"]}, _WORDS["no_solutions"]
     why = "the target is the unchanged answer"
-    if reward:
-        why += "; this teaches no format, so start GRPO from the original model (--method grpo)"
+    why += "; this teaches no format: start GRPO from the original model" * bool(reward)
     return {"mapper_config": {"whole": True}, "system_prompt": ""}, why
-
-
-def choose_splits(data: str, count: int) -> tuple[Settings, int, str]:
-    """Return the settings of the splits, the number of training rows, and a description."""
-    for split in ("test", "validation") if Path(data).expanduser().is_dir() else ():
-        if any(path.stem.startswith(split) for path in Path(data).expanduser().rglob("*.*")):
-            return {"dataset_test_split": split}, count, f"the split {split} is held out"
-    last = max(1, min(200, count // 10))
-    splits = {"dataset_train_split": f"train[:-{last}]", "dataset_test_split": f"train[-{last}:]"}
-    why = f"{last} held out for evaluation, from the end (if the file is sorted, shuffle it first)"
-    return splits, count - last, why
 
 
 if __name__ == "__main__":

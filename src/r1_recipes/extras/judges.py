@@ -52,8 +52,6 @@ class Entry:
         prompt: A judge's prompt, with ``{response}``, and if you like ``{prompt}``, ``{solution}``
             and any other column.
         range: A judge's lowest and highest score. Another number is no score.
-        max_completion_length: A judge's tokens. A reply that is cut has no score.
-        request_timeout: Seconds for a judge's reply.
     """
 
     model: str = limited(
@@ -66,8 +64,6 @@ class Entry:
     range: tuple[float, ...] = limited(
         lambda bounds: len(bounds) == 2 and bounds[0] < bounds[1], "[lowest, highest]", (0.0, 1.0)
     )
-    max_completion_length: int | None = limited(lambda value: value >= 1, "1 or more", None)
-    request_timeout: float = limited(lambda value: value > 0, "above 0", ChatServer.timeout)
 
     def __post_init__(self) -> None:
         if self.served and "{response}" not in (self.prompt or ""):
@@ -132,53 +128,44 @@ class ModelReward:
         read = shown_text if entry.scope == "summary" else ResponseFormat.full_text
         texts = [read(self.fmt, text) for text in completion_texts(completions)]
         finished = {row: text for row, text in enumerate(texts) if text is not None}
-        contexts = [_context(entry, self.fmt, prompt) for prompt in prompts]
-        scores: Values = [entry.range[0] if entry.served else 0.0] * len(texts)
+        contexts = [self._context(prompt) for prompt in prompts]
         if entry.served:
-            found = _ask(entry, finished, contexts, columns)
+            found = self._ask(finished, contexts, columns)
         else:
             turns = [
                 [*contexts[row], {"role": "assistant", "content": text}]
                 for row, text in finished.items()
             ]
-            found = [*classify(entry.model, turns, entry.batch_size)]
-        for row, score in zip(finished, found, strict=True):
-            scores[row] = score
+            found = dict(zip(finished, classify(entry.model, turns, entry.batch_size), strict=True))
+        lowest = entry.range[0]
+        scores = [found.get(row) if row in finished else lowest for row in range(len(texts))]
         log_metric(f"{self.name}/unfinished", float(len(texts) - len(finished)))
         log_metric(f"{self.name}/unscored", float(scores.count(None)))
         return scores
 
+    def _context(self, prompt: Conversation) -> Conversation:
+        messages = [{"role": turn["role"], "content": message_text(turn)} for turn in prompt]
+        instruction = {"role": "system", "content": self.fmt.system_prompt}
+        hidden = self.entry.scope == "summary" and messages[:1] == [instruction]
+        return messages[1:] if hidden else messages
 
-def _context(entry: Entry, fmt: ResponseFormat, prompt: Any) -> Conversation:
-    """Return the conversation before the completion."""
-    if isinstance(prompt, str):
-        return [{"role": "user", "content": prompt}]
-    messages = [{"role": turn["role"], "content": message_text(turn)} for turn in prompt]
-    instruction = {"role": "system", "content": fmt.system_prompt}
-    hidden = entry.scope == "summary" and messages[:1] == [instruction]
-    return messages[1:] if hidden else messages
-
-
-def _ask(
-    entry: Entry, texts: dict[int, str], contexts: list[Conversation], columns: dict[str, Any]
-) -> Values:
-    prompt = entry.prompt or ""
-    names = (set(_SLOT.findall(prompt)) & columns.keys()) - {"prompt", "response"}
-    if "{solution}" in prompt and "solution" not in columns:
-        raise RecipeError("reward_models: prompt names {solution}, and there is no such column")
-    asked: dict[int, str] = {}
-    for row, text in texts.items():
-        given = {name: columns[name][row] for name in names}
-        if all(value is not None and str(value).strip() for value in given.values()):
-            turns = contexts[row]
-            said = "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in turns)
-            slots = {"prompt": turns[0]["content"] if len(turns) == 1 else said}
-            asked[row] = fill(prompt, {**given, **slots, "response": text})
-    seconds, tokens = entry.request_timeout, entry.max_completion_length
-    prompts = [*asked.values()]
-    scores = ask(entry.model, prompts, *entry.range, timeout=seconds, max_tokens=tokens)
-    found = dict(zip(asked, scores, strict=True))
-    return [found.get(row) for row in texts]
+    def _ask(
+        self, texts: dict[int, str], contexts: list[Conversation], columns: dict[str, Any]
+    ) -> dict[int, float | None]:
+        prompt = self.entry.prompt or ""
+        names = (set(_SLOT.findall(prompt)) & columns.keys()) - {"prompt", "response"}
+        if "{solution}" in prompt and "solution" not in columns:
+            raise RecipeError("reward_models: prompt names {solution}, and there is no such column")
+        asked: dict[int, str] = {}
+        for row, text in texts.items():
+            slots = {name: columns[name][row] for name in names}
+            if any(value is None or not str(value).strip() for value in slots.values()):
+                continue
+            said = [f"{turn['role']}: {turn['content']}" for turn in contexts[row]]
+            slots["prompt"] = "\n\n".join(said) if said[1:] else contexts[row][0]["content"]
+            asked[row] = fill(prompt, slots | {"response": text})
+        scores = ask(self.entry.model, [*asked.values()], *self.entry.range)
+        return dict(zip(asked, scores, strict=True))
 
 
 def fill(prompt: str, slots: Mapping[str, Any]) -> str:
@@ -187,15 +174,7 @@ def fill(prompt: str, slots: Mapping[str, Any]) -> str:
     return without_surrogates(text)
 
 
-def ask(
-    model: str,
-    prompts: Sequence[str],
-    lowest: float,
-    highest: float,
-    *,
-    timeout: float = ChatServer.timeout,
-    max_tokens: int | None = None,
-) -> list[float | None]:
+def ask(model: str, prompts: Sequence[str], lowest: float, highest: float) -> list[float | None]:
     """Ask the judge ``openai:NAME`` at ``OPENAI_BASE_URL``. Equal prompts are asked once.
 
     Args:
@@ -203,8 +182,6 @@ def ask(
         prompts: What it reads, each as a conversation of its own.
         lowest: The lowest score.
         highest: The highest score.
-        timeout: Seconds for a reply.
-        max_tokens: Tokens of a reply.
 
     Returns:
         The score in the last line of each reply (``Score: x``). ``None`` if it is not there, not a
@@ -215,8 +192,7 @@ def ask(
     """
     distinct = list(dict.fromkeys(prompts))
     messages = [[{"role": "user", "content": prompt}] for prompt in distinct]
-    server = ChatServer(model.removeprefix(SERVED), timeout=timeout)
-    replies = server.chat(messages, max_tokens=max_tokens)
+    replies = ChatServer(model.removeprefix(SERVED)).chat(messages)
     errors = [reply.error for reply in replies if reply.error]
     # What the server refuses for its content may be the completion's fault.
     if errors and len(errors) == len(replies) and not all(reply.refused for reply in replies):
@@ -287,13 +263,10 @@ def _load(name: str) -> tuple[Any, Any, int]:
     config = model.config.get_text_config()
     # The model reads the score at the last token that is not padding.
     config.pad_token_id = tokenizer.pad_token_id
-    window = getattr(config, "max_position_embeddings", None) or math.inf
     # A tokenizer without a limit has 10**30.
-    return (
-        model.to(PartialState().device).eval(),
-        tokenizer,
-        min(tokenizer.model_max_length, window),
-    )
+    window = getattr(config, "max_position_embeddings", None) or math.inf
+    limit = min(tokenizer.model_max_length, window)
+    return model.to(PartialState().device).eval(), tokenizer, limit
 
 
 @contextlib.contextmanager

@@ -7,10 +7,9 @@ cannot become a part of the page. A missing or torn file counts as empty, and th
 import argparse
 import json
 import logging
-import os
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from itertools import pairwise
@@ -23,11 +22,12 @@ import yaml
 from r1_recipes.common.console import reported_errors, say
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.files import write_whole
+from r1_recipes.common.messages import words
 
 REPORT_FILE = "report.html"
-METRICS = {  # in the order of the page; other metrics come last, under their own names
+# Titles, in the order of the page. Rewards by name and held-out metrics follow "reward".
+METRICS = {
     "reward": "Reward: weighted sum",
-    "rewards": "Reward {}",
     "accuracy": "Pairs that are ranked right",
     "mean_token_accuracy": "Tokens that the model ranks first",
     "frac_reward_zero_std": "Groups without spread: they teach nothing",
@@ -43,16 +43,20 @@ METRICS = {  # in the order of the page; other metrics come last, under their ow
 }
 # Rewards that judge an answer. The first one that a run logged stands for its accuracy.
 JUDGES = ("accuracy", "countdown", "exact_match", "choice_match", "answer_match", "code")
-FACTS = {"prompt": "Question", "solution": "Reference answer"}  # columns of completions
-FACTS |= {"answer_parsed": "Answer as it was read", "refused": "Why the answer scored 0"}
+FACTS = {  # titles of a completion's columns
+    "prompt": "Prompt",
+    "solution": "Reference answer",
+    "answer_parsed": "Answer as it was read",
+    "refused": "Why the answer scored 0",
+}
 EVALUATE = "python -m r1_recipes.evaluate RECIPE --model RUN_DIR --output RUN_DIR/evaluation"
 STYLE = """
 :root { color-scheme: light dark; --soft: light-dark(#59626e, #a5aeba);
   --line: light-dark(#d3d8de, #3d444d); --box: light-dark(#f3f5f7, #1f242a) }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 72rem; margin: auto; padding: 1rem;
   color: light-dark(#191d22, #e8ebef); background: light-dark(#fff, #15181c) }
-h1, p, pre, td { overflow-wrap: anywhere } p { max-width: 50rem; margin: .4rem 0 }
-h2 { margin: 2rem 0 .5rem } nav a { color: inherit; margin-right: 1rem } .raw { stroke-width: .7 }
+h1, p, pre, td, th { overflow-wrap: anywhere } p { max-width: 50rem; margin: .4rem 0 }
+h2 { margin: 2rem 0 .5rem } nav a { color: inherit; margin-right: 1rem }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums } .scroll { overflow-x: auto }
 th, td { text-align: left; vertical-align: top; padding: .25rem 1.2rem .25rem 0; min-width: 6rem }
 tr, details { border-bottom: 1px solid var(--line) } summary { padding: .35rem 0; cursor: pointer }
@@ -84,15 +88,15 @@ class Run:
     steps: dict[int, list[Row]] = field(default_factory=dict)  # the completions of two steps
     faults: list[str] = field(default_factory=list)  # about missing and torn files
 
-    def read(self, name: str, parse: Callable[[bytes], Any]) -> Any:
-        """Return what ``parse`` makes of a file, or note the fault and return ``None``."""
+    def read(self, name: str, parse: Callable[[bytes], Any], default: Any) -> Any:
+        """Return what ``parse`` makes of a file. Without one, note the fault."""
         try:
             return parse((self.folder / name).read_bytes())
         except FileNotFoundError:
             self.faults.append(f"{name} is missing.")
         except Exception as error:  # a torn file may fail in any way
             self.faults.append(f"{name} cannot be read: {first_line(error)}")
-        return None
+        return default
 
     def change(self, key: str) -> tuple[float, float, float]:
         """Return the means of a metric's first and last quarter, and the noise of their difference.
@@ -112,13 +116,13 @@ class Run:
         return f"{before:.3g} → {after:.3g}, {word}"
 
 
-def read_run(folder: Path, name: str = "") -> Run:
+def read_run(folder: Path) -> Run:
     """Read a run's folder. Raise RecipeError if there is none."""
     if not folder.is_dir():
         raise RecipeError(f"{folder}: no such run directory. Fix: name the output_dir of a run")
-    run = Run(name or folder.resolve().name, folder)
-    run.settings = run.read("recipe.yaml", lambda data: dict(yaml.safe_load(data))) or {}
-    record = run.read("run.json", lambda data: dict(json.loads(data))) or {}
+    run = Run(str(folder), folder)
+    run.settings = run.read("recipe.yaml", lambda data: dict(yaml.safe_load(data)), {})
+    record = run.read("run.json", lambda data: dict(json.loads(data)), {})
     if not record.get("finished"):
         run.faults.append("The run has not finished.")
     for start in record.get("continued", ()):  # a resumed run may have changed some keys
@@ -126,31 +130,28 @@ def read_run(folder: Path, name: str = "") -> Run:
     _read_metrics(run)
     tables = sorted(path.name for path in folder.glob("completions/*.parquet"))
     for file in tables[:1] + tables[1:][-1:]:  # only two, because each save reads them
-        if rows := run.read(f"completions/{file}", _rows):
+        if rows := run.read(f"completions/{file}", _best_first, []):
             run.steps[rows[0]["step"]] = rows
     return run
 
 
 def _read_metrics(run: Run) -> None:
-    torn = 0
-    for line in run.read("metrics.jsonl", bytes.splitlines) or ():
+    for line in run.read("metrics.jsonl", bytes.splitlines, ()):
         try:
             entry = json.loads(line)
             step = int(entry.pop("step"))
-            numbers = {k: float(v) for k, v in entry.items() if isinstance(v, int | float)}
-        except Exception:
-            torn += 1
+        except Exception:  # the last line of a run that was killed
+            run.faults.append(f"metrics.jsonl: a line cannot be read: {line[:80]!r}")
             continue
+        numbers = {key: n for key, n in entry.items() if isinstance(n, int | float)}
         for key, value in numbers.items():
             if abs(value) < 1e100:  # NaN is not, and sums of larger numbers overflow
                 run.series.setdefault(key, {})[step] = value  # a resumed run repeats some steps
             else:
                 run.not_finite[key] += 1
-    if torn:
-        run.faults.append(f"metrics.jsonl: lines that cannot be read: {torn}.")
 
 
-def _rows(data: bytes) -> list[Row]:
+def _best_first(data: bytes) -> list[Row]:
     import pyarrow.parquet  # heavy
 
     rows = pyarrow.parquet.read_table(pyarrow.BufferReader(data)).to_pylist()
@@ -188,15 +189,11 @@ def flags(run: Run) -> list[str]:
     return found
 
 
-def described(key: str) -> tuple[int, str]:
-    """Return a metric's place on the page, and its title."""
-    bare = key.removeprefix("eval_")
-    reward = re.fullmatch("rewards/(.+)/mean", bare)
-    group = "rewards" if reward else bare
-    if group not in METRICS:
-        return len(METRICS), key
-    title = METRICS[group].format(reward and reward[1])
-    return list(METRICS).index(group), title if bare == key else f"{title}, held out"
+def known_metrics(logged: Iterable[str]) -> list[str]:
+    """Return the metrics that have a place on the page, in its order."""
+    named = [key for key in logged if re.fullmatch("(eval_)?rewards/.+/mean", key)]
+    order = ["reward", *named, "eval_reward", "eval_loss", *METRICS]
+    return [key for key in dict.fromkeys(order) if key in logged]
 
 
 def table(columns: dict[str, Row]) -> str:
@@ -213,7 +210,7 @@ def glance(runs: Sequence[Run], keys: Sequence[str]) -> str:
     changes, reasons = {}, {}
     for run in runs:
         shown = (key for key in keys if key in run.series)
-        changes[run.name] = {described(key)[1]: run.in_words(key) for key in shown}
+        changes[run.name] = {METRICS.get(key, key): run.in_words(key) for key in shown}
         counts = [Counter(row.get("refused") or "" for row in rows) for rows in run.steps.values()]
         reasons[run.name] = {
             reason: " → ".join(f"{count[reason]} of {count.total()}" for count in counts)
@@ -229,33 +226,14 @@ def glance(runs: Sequence[Run], keys: Sequence[str]) -> str:
 
 def evaluation(runs: Sequence[Run]) -> str:
     """Return what ``evaluate`` wrote in the runs' folders, in folders in them, or beside them."""
-    shown = {}
-    for run in runs:
-        for place in (".", *sorted(path.name for path in run.folder.glob("*/")), ".."):
-            for name, parse in (("results.md", _markdown), ("results.json", _pass_at)):
-                path = (run.folder / place / name).resolve()
-                if path.is_file() and path not in shown:  # runs may have one parent
-                    found = run.read(f"{place}/{name}", parse) or ""
-                    shown[path] = f"<h3>{escape('/'.join(path.parts[-2:]))}</h3>{found}"
-    return "".join(shown.values()) or f"<p>None yet: {EVALUATE}</p>"
-
-
-def _markdown(data: bytes) -> str:
+    folders = [run.folder.resolve() for run in runs]
+    paths = [path for folder in folders for path in sorted(folder.glob("**/results.md"))]
+    paths += [folder.parent / "results.md" for folder in folders]
     html = ""
-    for block in data.decode().strip().split("\n\n"):
-        head, *rows = [[cell.strip() for cell in line.split("|")] for line in block.split("\n")]
-        if block.startswith("|"):  # models become columns, for narrow screens
-            html += table({r[1]: dict(zip(head[2:-1], r[2:], strict=False)) for r in rows[1:]})
-        else:
-            html += f"<p>{escape(block)}</p>"
-    return html
-
-
-def _pass_at(data: bytes) -> str:  # results.md has it only for the largest k
-    scores = [entry for entry in json.loads(data) if isinstance(entry, dict)]  # old ones differ
-    return table(
-        {e["model"]: {f"pass@{k}": f"{v[0]:.1%}" for k, v in e["pass_at"].items()} for e in scores}
-    )
+    for path in dict.fromkeys(filter(Path.is_file, paths)):
+        text = path.read_text(encoding="utf-8", errors="replace")
+        html += f"<h3>{escape('/'.join(path.parts[-2:]))}</h3><pre>{escape(text)}</pre>"
+    return html or f"<p>None yet: {EVALUATE}</p>"
 
 
 def chart(key: str, runs: Sequence[Run]) -> str:
@@ -264,19 +242,17 @@ def chart(key: str, runs: Sequence[Run]) -> str:
     steps = [step for _, run in shown for step in run.series[key]]
     values = [value for _, run in shown for value in run.series[key].values()]
     left, right, low, high = min(steps), max(steps), min(values), max(values)
-    title, lines, legend = escape(described(key)[1]), "", ""
+    title = escape(METRICS.get(key, key))
+    lines = legend = ""
     for number, run in shown:
         points = [
-            (60 + 292 * (x - left) / (right - left or 1), 110 - 98 * (y - low) / (high - low or 1))
+            f"{60 + 292 * (x - left) / (right - left or 1):.1f},"
+            f"{110 - 98 * (y - low) / (high - low or 1):.1f}"
             for x, y in run.series[key].items()
         ]
-        points = points[:: -max(1, len(points) // 400)][::-1]  # a line is 400 pixels long
-        half = len(points) // 40
-        near = [points[max(0, at - half) : at + half + 1] for at in range(len(points))]
-        smooth = [(x, fmean(y for _, y in some)) for (x, _), some in zip(points, near, strict=True)]
-        for kind, places in (("raw", points), ("", smooth)):
-            path = " ".join(f"{x:.1f},{y:.1f}" for x, y in [*places, places[-1]])  # one is a dot
-            lines += f'<polyline class="{kind} c{number % 4}" points="{path}"/>'
+        points = points[:: -max(1, len(points) // 400)]  # a line is 400 pixels long
+        path = " ".join([*points, points[-1]])  # a single point is a dot
+        lines += f'<polyline class="c{number % 4}" points="{path}"/>'
         name = f'<i class="c{number % 4}"></i> {escape(run.name)}: ' if len(runs) > 1 else ""
         legend += f"<div>{name}{run.in_words(key)}</div>"
     return (
@@ -292,72 +268,64 @@ def completions(run: Run) -> str:
     """Return the completions of the first and the last step, the highest advantage first."""
     html = ""
     for step, rows in run.steps.items():
-        shown = [*rows[:20], *rows[20:][-20:]]
         html += f"<h3>Step {step}: the best and the worst of {len(rows)} completions</h3>"
-        html += "".join(map(_completion, shown))
+        for row in [*rows[:20], *rows[20:][-20:]]:
+            head, body = f"advantage {row['advantage'] or 0:+.2f}", ""
+            for key, value in row.items():
+                if isinstance(value, int | float) and key not in ("step", "advantage"):
+                    head += f" · {key} {value:.3g}"
+                elif key not in ("completion", "turns") and (text := words(value)):
+                    name = escape(FACTS.get(key, key))
+                    body += f"<p><small>{name}:</small> {escape(text)}</p>"
+            head = escape(f"{head} · {row['refused']}" if row.get("refused") else head)
+            said = escape(words(row.get("turns") or row["completion"]))  # turns: an agent's calls
+            html += f"<details><summary>{head}</summary>{body}<pre>{said}</pre></details>"
     return html or "<p>None were logged. To log them: log_completions: true</p>"
-
-
-def _completion(row: Row) -> str:
-    head, body = f"advantage {row['advantage'] or 0:+.2f}", ""
-    for key, value in row.items():
-        if isinstance(value, int | float) and key not in ("step", "advantage"):
-            head += f" · {key} {value:.3g}"
-        elif key not in ("completion", "turns") and words(value):
-            name = escape(FACTS.get(key, key))
-            body += f"<p><small>{name}:</small> {escape(words(value))}</p>"
-    head = escape(f"{head} · {row['refused']}" if row.get("refused") else head)
-    said = escape(words(row.get("turns") or row["completion"]))  # turns: with an agent's calls
-    return f"<details><summary>{head}</summary>{body}<pre>{said}</pre></details>"
-
-
-def words(value: Any, heading: bool = False) -> str:
-    """Return a text, or messages as one text. Several messages get their roles as headings."""
-    if isinstance(value, list):  # the system message is in the recipe
-        turns = [part for part in value if part.get("role") != "system"]
-        return "\n\n".join(words(turn, len(turns) > 1) for turn in turns)
-    if isinstance(value, dict):
-        said = words(value.get("content") or value.get("text"))
-        return f"[{value['role']}]\n{said}" if heading and value.get("role") else said
-    return value if isinstance(value, str) else ""
 
 
 def recipe(runs: Sequence[Run]) -> str:
     """Return all keys of a run, or those in which several differ."""
     columns = {run.name: {str(k): str(v) for k, v in run.settings.items()} for run in runs}
+    if len(runs) == 1:
+        return f"<p>All keys:</p>{table(columns)}"
     same = set.intersection(*(set(cells.items()) for cells in columns.values()))
-    for cells in columns.values() if len(runs) > 1 else ():
-        for key, _ in same:
-            del cells[key]
-    return f"<p>{'All keys' if len(runs) == 1 else 'The keys that differ'}:</p>{table(columns)}"
+    for name, cells in columns.items():
+        columns[name] = {key: value for key, value in cells.items() if (key, value) not in same}
+    return f"<p>The keys that differ:</p>{table(columns)}"
+
+
+def standing(runs: Sequence[Run]) -> str:
+    """Return the flags and faults of the runs."""
+    html = ""
+    for run in runs:
+        name = f"{run.name}: " if len(runs) > 1 else ""
+        for said in [*flags(run), *run.faults]:
+            html += f'<p class="flag">{escape(name + said)}</p>'
+    return html or "<p>Nothing.</p>"
 
 
 def page(folders: Sequence[Path]) -> str:
     """Return the HTML of the page."""
-    parent = os.path.commonpath([folder.resolve().parent for folder in folders])
-    names = [folder.resolve().relative_to(parent).as_posix() for folder in folders]
-    runs = [read_run(folder, name) for folder, name in zip(folders, names, strict=True)]
+    runs = list(map(read_run, folders))
     logged = dict.fromkeys(key for run in runs for key in run.series)
-    known = sorted((key for key in logged if described(key)[0] < len(METRICS)), key=described)
-    figures = {key: chart(key, runs) for key in [*known, *logged]}
-    curves = f'<div class="curves">{"".join(figures.pop(key) for key in known)}</div>'
-    others = f'<div class="curves">{"".join(figures.values())}</div>'
-    sections = {"What stands out": "", "Did it learn?": glance(runs, known)}
-    sections["Held-out evaluation"] = evaluation(runs)
-    sections["Curves"] = f"{curves}<details><summary>Other metrics</summary>{others}</details>"
-    standing = ""
+    known = known_metrics(logged)
+    curves = "".join(chart(key, runs) for key in known)
+    others = "".join(chart(key, runs) for key in logged if key not in known)
+    sections = {
+        "What stands out": standing(runs),
+        "Did it learn?": glance(runs, known),
+        "Held-out evaluation": evaluation(runs),
+        "Curves": f'<div class="curves">{curves}</div><details><summary>Other metrics</summary>'
+        f'<div class="curves">{others}</div></details>',
+    }
     for run in runs:
-        name = f"{run.name}: " if len(runs) > 1 else ""
-        sections[f"{name}Completions"] = completions(run)
-        standing += "".join(f'<p class="flag">{escape(name + flag)}</p>' for flag in flags(run))
-        standing += "".join(f"<p>{escape(name + fault)}</p>" for fault in run.faults)
-    sections["What stands out"] = standing or "<p>Nothing.</p>"
+        sections[f"{run.name}: Completions" if len(runs) > 1 else "Completions"] = completions(run)
     sections["Recipe"] = recipe(runs)
     nav = body = ""
     for number, (heading, html) in enumerate(sections.items()):
         nav += f'<a href="#{number}">{escape(heading)}</a> '
         body += f'<section id="{number}"><h2>{escape(heading)}</h2>{html}</section>\n'
-    title = escape(", ".join(names))
+    title = escape(", ".join(run.name for run in runs))
     # The policy is a second lock behind escape(): nothing on the page can run or load anything.
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
@@ -371,24 +339,21 @@ def page(folders: Sequence[Path]) -> str:
 def write(folders: Sequence[Path], output: Path | None = None) -> Path:
     """Write the page and return its path: ``report.html`` in the first folder, or ``output``."""
     output = output or folders[0] / REPORT_FILE
-    html = page(folders)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(output, html)
+    write_whole(output, page(folders))
     return output
 
 
-def refresh(*folders: Path, output: Path | None = None) -> None:
+def refresh(folder: Path) -> None:
     """Write the page during or after a run. A fault is a warning, because it must not stop it."""
     try:
-        write(folders, output)
+        write([folder])
     except Exception as error:
         logger.warning("%s was not written: %s", REPORT_FILE, first_line(error))
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command. Exit with 2 if a folder is missing."""
-    about = __doc__.splitlines()[0]
-    parser = argparse.ArgumentParser(prog="python -m r1_recipes.report", description=about)
+    parser = argparse.ArgumentParser("r1-recipes report", description=__doc__.splitlines()[0])
     parser.add_argument("run_dir", type=Path, nargs="+", help="output_dir of a run")
     parser.add_argument("--output", type=Path, help="default: report.html in the first run_dir")
     with reported_errors():

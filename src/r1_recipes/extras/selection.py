@@ -11,7 +11,7 @@ import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -21,7 +21,7 @@ import regex
 import yaml
 
 from r1_recipes.common.errors import RecipeError, unknown_name
-from r1_recipes.common.messages import UNSPACED, last_user_text, without_surrogates
+from r1_recipes.common.messages import UNSPACED, last_user_text, without_surrogates, words
 from r1_recipes.common.settings import from_mapping, limited
 from r1_recipes.data.sources import load_rows
 from r1_recipes.generation import Completion
@@ -31,7 +31,6 @@ from r1_recipes.rewards.call import score
 
 Row = dict[str, Any]
 HeldOut = dict[str, set[int]]  # hashes of the n-grams of each evaluation set
-CHUNK = 256  # rows per call of a reward, which keeps the workers of the verification busy
 OWN_COLUMNS = ("question", "prompt", "response", "solution", "pass_rate", "tokens", "scores")
 _WORDS = regex.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}]+")
 # Not "```x = 3``` is", which is a formula in a sentence.
@@ -62,9 +61,12 @@ class EvaluationSet:
 
 @dataclass(frozen=True)
 class Decontaminate:
-    """Drop questions that share ``n_grams`` words in a row with an evaluation set."""
+    """Drop questions that share ``n_grams`` words in a row with an evaluation set.
 
-    datasets: tuple[EvaluationSet, ...]
+    Eight are those of s1 (arXiv:2501.19393, section 2.1).
+    """
+
+    datasets: tuple[EvaluationSet, ...] = ()
     n_grams: int = limited(lambda n: n >= 1, "a whole number of 1 or more", 8)
 
 
@@ -97,7 +99,7 @@ class Keep:
         lambda name: name in ("completions", "prompts"), "completions or prompts", "completions"
     )
     deduplicate: bool = False
-    decontaminate: Decontaminate | None = None
+    decontaminate: Decontaminate = Decontaminate()
 
     @classmethod
     def parse(cls, mapping: Mapping[str, Any] | None) -> Keep:
@@ -155,8 +157,8 @@ def select(
     weights: Sequence[float] | None = None,
     held_out: HeldOut | None = None,
     tokenizer: Any = None,
-) -> Iterator[Group]:
-    """Yield each row with its completions. Those that are dropped have a reason.
+) -> list[Group]:
+    """Return each row with its completions. Those that are dropped have a reason.
 
     Args:
         rows: The rows of ``generate``: ``question``, ``prompt`` and the columns of the data.
@@ -168,30 +170,26 @@ def select(
         held_out: From :func:`evaluation_sets`.
         tokenizer: Counts tokens for the rewards of length.
     """
+    groups = [
+        (row, [Candidate(one.text, one.tokens, one.finished) for one in made])
+        for row, made in zip(rows, completions, strict=True)
+    ]
+    every = [one for _, group in groups for one in group]
+    texts, tokens = [one.text for one in every], [one.tokens for one in every]
+    repeated = [row for row, group in groups for _ in group]
+    for name, reward in rewards.items():
+        values = score(name, reward, repeated, texts, tokenizer, tokens)
+        for one, value in zip(every, values, strict=True):
+            one.scores[name] = value
     weighted = dict(zip(rewards, weights or [1.0] * len(rewards), strict=True))
     seen: set[str] = set()
-    for start in range(0, len(rows), CHUNK):
-        groups = [
-            (row, [Candidate(one.text, one.tokens, one.finished) for one in made])
-            for row, made in zip(
-                (rows[at] for at in range(start, min(start + CHUNK, len(rows)))),
-                completions[start : start + CHUNK],
-                strict=True,
-            )
-        ]
-        pairs = [(row, one) for row, group in groups for one in group]
-        texts, tokens = [one.text for _, one in pairs], [one.tokens for _, one in pairs]
-        for name, reward in rewards.items():
-            scores = score(name, reward, [row for row, _ in pairs], texts, tokenizer, tokens)
-            for (_, one), value in zip(pairs, scores, strict=True):
-                one.scores[name] = value
-        for row, group in groups:
-            for one in group:
-                one.reason = reason_to_drop(one, fmt.parse(one.text), keep)
-            if keep != Keep():  # without rules everything is kept
-                _compare(group, keep, weighted)
-                _compare_question(row, group, keep, held_out or {}, seen)
-            yield row, group
+    for row, group in groups:
+        for one in group:
+            one.reason = reason_to_drop(one, fmt.parse(one.text), keep)
+        if keep != Keep():  # without rules everything is kept
+            _compare(group, keep, weighted)
+            _compare_question(row, group, keep, held_out or {}, seen)
+    return groups
 
 
 def reason_to_drop(one: Candidate, parsed: ParsedResponse, keep: Keep) -> str | None:
@@ -247,18 +245,14 @@ def _compare_question(
     row: Row, group: list[Candidate], keep: Keep, held_out: HeldOut, seen: set[str]
 ) -> None:
     """Drop all completions of a question that an evaluation set or an earlier row has."""
-    if keep.decontaminate:
-        grams = n_grams(row["question"], keep.decontaminate.n_grams)
-        for name, known in held_out.items():
-            if not grams.isdisjoint(known):
-                _drop(group, f"in {name}")
+    for name, known in held_out.items():
+        if not known.isdisjoint(n_grams(row["question"], keep.decontaminate.n_grams)):
+            _drop(group, f"in {name}")
     if keep.deduplicate and _kept(group):
-        earlier = row.get("earlier_messages") or []
-        asked = [*(message["content"] for message in earlier), row["question"]]
-        question = " ".join(" ".join(asked).split())
-        if question in seen:
+        prompt = " ".join(words(row["prompt"]).split())
+        if prompt in seen:
             _drop(group, "equal question")
-        seen.add(question)
+        seen.add(prompt)
 
 
 def pass_rate(group: Iterable[Candidate]) -> float | None:
@@ -274,14 +268,12 @@ def n_grams(text: str, n: int) -> set[int]:
     invisible characters and compatible forms of Unicode do not count.
     """
     plain = unicodedata.normalize("NFKC", regex.sub(r"\p{Cf}", "", text)).casefold()
-    words = _WORDS.findall(plain)
-    return {hash(tuple(words[at : at + n])) for at in range(max(1, len(words) - n + 1)) if words}
+    parts = _WORDS.findall(plain)
+    return {hash(tuple(parts[at : at + n])) for at in range(max(1, len(parts) - n + 1)) if parts}
 
 
-def evaluation_sets(rule: Decontaminate | None, hub: str) -> HeldOut:
-    """Return the n-grams of each evaluation set. s1 (arXiv:2501.19393, section 2.1) uses n = 8."""
-    if rule is None:
-        return {}
+def evaluation_sets(rule: Decontaminate, hub: str) -> HeldOut:
+    """Return the n-grams of each evaluation set."""
     held_out = {}
     for source in rule.datasets:
         rows = load_rows(
@@ -299,7 +291,7 @@ def evaluation_sets(rule: Decontaminate | None, hub: str) -> HeldOut:
 
 
 def write(
-    groups: Iterable[Group],
+    groups: Sequence[Group],
     fmt: ResponseFormat,
     output: str,
     folder: Path,
@@ -307,17 +299,11 @@ def write(
     title: str,
     settings: Mapping[str, Any],
 ) -> str:
-    """Write what :func:`select` yields as a data set. Return a table of what became of all.
+    """Write what :func:`select` returns as a data set. Return a table of what became of all.
 
-    The folder gets ``train.jsonl``, ``README.md`` and ``yield.json``. ``verdicts.jsonl`` beside it
-    has a line for each completion, also if none is kept, which is an error.
+    The folder gets ``train.jsonl`` and ``README.md``. ``verdicts.jsonl`` beside it has a line for
+    each completion, also if none is kept, which is an error.
     """
-    groups = list(groups)
-    every = [one for _, group in groups for one in group]
-    completions = Counter(one.reason or "kept" for one in every)
-    prompts = Counter(chain(*({one.reason or "kept" for one in group} for _, group in groups)))
-    completions["generated"], prompts["generated"] = len(every), len(groups)
-    table = _table(completions, prompts)
     verdicts = [
         {"index": index, "sample": sample, "reason": one.reason, "scores": one.scores}
         for index, (_, group) in enumerate(groups)
@@ -325,14 +311,10 @@ def write(
     ]
     folder.mkdir(parents=True, exist_ok=True)
     _write_lines(folder.parent / "verdicts.jsonl", verdicts)
-    if not completions["kept"]:
-        raise RecipeError(
-            f"keep: all {completions['generated']} completions were dropped:\n{table}"
-        )
-    rows = chain(*(_rows(row, group, fmt, output) for row, group in groups))
-    _write_lines(folder / "train.jsonl", rows)
-    counts = {"completions": completions, "prompts": prompts}
-    (folder / "yield.json").write_text(json.dumps(counts, indent=2) + "\n", encoding="utf-8")
+    table = _table([[one.reason or "kept" for one in group] for _, group in groups])
+    if all(verdict["reason"] for verdict in verdicts):
+        raise RecipeError(f"keep: all {len(verdicts)} completions were dropped:\n{table}")
+    _write_lines(folder / "train.jsonl", chain(*(_rows(*group, fmt, output) for group in groups)))
     recipe = yaml.safe_dump(json.loads(json.dumps(dict(settings), default=str)), sort_keys=False)
     card = CARD.format(title=title, table=table, recipe=recipe)
     (folder / "README.md").write_text(without_surrogates(card), encoding="utf-8")
@@ -374,10 +356,11 @@ def _rows(row: Row, group: list[Candidate], fmt: ResponseFormat, output: str) ->
     ]
 
 
-def _table(completions: Counter[str], prompts: Counter[str]) -> str:
-    reasons = [name for name in completions if name not in ("generated", "kept")]
+def _table(results: Sequence[Sequence[str]]) -> str:
+    completions, prompts = Counter(chain(*results)), Counter(chain(*map(set, results)))
     lines = ["| | completions | prompts |", "|---|---:|---:|"]
-    for name in ("generated", *sorted(reasons), "kept"):
+    lines.append(f"| generated | {completions.total()} | {len(results)} |")
+    for name in [*sorted(completions.keys() - {"kept"}), "kept"]:
         lines.append(f"| {name} | {completions[name]} | {prompts[name]} |")
     return "\n".join(lines)
 
