@@ -11,7 +11,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "r1_recipes"
 LAYERS = (
     ("common",),
     ("prompts", "verification", "data", "rewards", "recipe"),
-    ("models", "generation", "store", "scoring", "evaluation"),
+    ("models", "generation", "scoring"),
     ("training",),
 )
 

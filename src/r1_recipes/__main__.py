@@ -1,6 +1,6 @@
 """Run any command: ``r1-recipes COMMAND …``, or ``python -m r1_recipes COMMAND …``."""
 
-import importlib
+import pkgutil
 import sys
 
 import r1_recipes
@@ -45,8 +45,7 @@ def main() -> None:
             raise RecipeError(unknown_name("command", name, COMMANDS))
     if name in COMMANDS:
         del sys.argv[1]
-        module, _, function = COMMANDS[name][0].partition(":")
-        getattr(importlib.import_module(f"r1_recipes.{module}"), function)()
+        pkgutil.resolve_name(f"r1_recipes.{COMMANDS[name][0]}")()
 
 
 if __name__ == "__main__":

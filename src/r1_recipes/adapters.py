@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from r1_recipes.common import console
-from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.models.weights import auto_class, copy_processor, repair_generation_config
 
 
@@ -23,41 +22,34 @@ def merge(run: Path) -> Path:
         The folder ``run / "merged"``.
 
     Raises:
-        RecipeError: The folder has no adapters, or they do not fit the base model.
+        ValueError: The folder has no adapters, or they are not finite.
     """
     import torch
     from peft import PeftConfig, PeftModel
     from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
-    # Without it, Transformers asks on the terminal, and runs the model's code after a "y".
-    options = {"trust_remote_code": False}
-    try:
-        lora = PeftConfig.from_pretrained(run)
-        base, revision = lora.base_model_name_or_path, lora.revision or "main"
-        config = AutoConfig.from_pretrained(base, revision=revision, **options)
-        model = auto_class(config).from_pretrained(
-            base, revision=revision, dtype=torch.float32, **options
-        )
-        merged = PeftModel.from_pretrained(model, run).merge_and_unload(safe_merge=True)
-    # Adapters or model are missing or damaged, or not finite. The library's message says which.
-    except Exception as error:
-        raise RecipeError(
-            f"{run}: the adapters cannot be merged: {first_line(error)} Fix: a run with use_peft: "
-            "true, whose adapter_config.json names the model that it was trained on"
-        ) from error
+    lora = PeftConfig.from_pretrained(run)
+    # Without trust_remote_code, Transformers asks on the terminal, and runs the model's code.
+    base = {
+        "pretrained_model_name_or_path": lora.base_model_name_or_path,
+        "revision": lora.revision or "main",
+        "trust_remote_code": False,
+    }
+    config = AutoConfig.from_pretrained(**base)
+    model = auto_class(config).from_pretrained(**base, dtype=torch.float32)
+    merged = PeftModel.from_pretrained(model, run).merge_and_unload(safe_merge=True)
     if (run / "generation_config.json").is_file():  # the token that ends a turn
         merged.generation_config = GenerationConfig.from_pretrained(run)
     repair_generation_config(merged)
     folder = run / "merged"
     merged.to(config.dtype or torch.float32).save_pretrained(folder)
-    AutoTokenizer.from_pretrained(run, **options).save_pretrained(folder)
-    for source in (base, str(run)):  # a run with pictures has its own
+    AutoTokenizer.from_pretrained(run, trust_remote_code=False).save_pretrained(folder)
+    for source in (lora.base_model_name_or_path, str(run)):  # a run with pictures has its own
         copy_processor(config, folder, source)
     return folder
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command line. Exit with 2 if the adapters cannot be merged."""
     parser = argparse.ArgumentParser(
         prog="python -m r1_recipes.adapters",
         description=__doc__.splitlines()[0],

@@ -7,13 +7,11 @@ distillation by SFT on a teacher's completions, see ``generate`` and ``sft``.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from r1_recipes.common.console import reported_errors
-from r1_recipes.common.errors import RecipeError, first_line
+from r1_recipes.common.errors import RecipeError
 from r1_recipes.models.tokenizer import load_tokenizer
 from r1_recipes.models.weights import model_path
-from r1_recipes.recipe.types import DistillRecipe
 from r1_recipes.training.train import load_splits, save, start, train, trainer_arguments
 
 
@@ -23,41 +21,31 @@ def main(argv: Sequence[str] | None = None) -> None:
     run = start(argv, "distill")
     tokenizer, fmt = load_tokenizer(run.recipe)
     rows = load_splits(run.recipe, fmt, tokenizer)
-    trainer = build_trainer(run.recipe, trainer_arguments(run, fmt, tokenizer, rows))
-    train(trainer, run)
-    save(trainer, run)
-
-
-def build_trainer(recipe: DistillRecipe, arguments: dict[str, Any]) -> Any:
-    """Return the TRL trainer that ``distill_with`` names. A smoke run's teacher is local."""
-    script, training = recipe.script, recipe.training
-    if script.distill_with == "server" and not script.smoke:
-        import requests  # heavy
-        from trl.experimental.server_distillation import ServerDistillationTrainer  # heavy
-
-        try:
-            return ServerDistillationTrainer(**arguments)
-        except requests.ConnectionError as error:
-            raise RecipeError(
-                f"{recipe.path}: teacher_model_server_url: {first_line(error)}"
-            ) from error
+    arguments = trainer_arguments(run, fmt, tokenizer, rows)
+    script, training = run.recipe.script, run.recipe.training
+    served = script.distill_with == "server" and not script.smoke  # a smoke run's is local
     if script.distill_with == "gold":
         from trl.experimental.gold import GOLDTrainer as Trainer  # heavy
 
         if arguments.pop("quantization_config"):
             raise RecipeError(
-                f"{recipe.path}: load_in_4bit and load_in_8bit: must be false for "
+                f"{run.recipe.path}: load_in_4bit and load_in_8bit: must be false for "
                 "distill_with: gold, which does not support them"
             )
+    elif served:
+        from trl.experimental.server_distillation import ServerDistillationTrainer as Trainer
     else:
         from trl import DistillationTrainer as Trainer  # heavy
-    teacher = model_path(
-        training.teacher_model_name_or_path,
-        script.hub,
-        training.teacher_model_revision,
-        key="teacher_model_name_or_path",
-    )
-    return Trainer(teacher_model=teacher, **arguments)
+    if not served:
+        arguments["teacher_model"] = model_path(
+            training.teacher_model_name_or_path,
+            script.hub,
+            training.teacher_model_revision,
+            key="teacher_model_name_or_path",
+        )
+    trainer = Trainer(**arguments)
+    train(trainer, run)
+    save(trainer, run)
 
 
 if __name__ == "__main__":

@@ -13,32 +13,21 @@ from collections.abc import Sequence
 from r1_recipes.common import console
 from r1_recipes.data.load import load_dataset
 from r1_recipes.extras import selection
-from r1_recipes.generation import get_generator, load_format
+from r1_recipes.generation import complete, load_format
 from r1_recipes.models.smoke import example_rows
 from r1_recipes.recipe.types import GenerateRecipe
 from r1_recipes.rewards import get_reward_funcs
-from r1_recipes.store import complete, made_by
 from r1_recipes.training import run_folder
-from r1_recipes.training.run_folder import Run
 from r1_recipes.training.train import start
 
 # With `python -m`, __name__ is "__main__".
 logger = logging.getLogger("r1_recipes.generate")
 
 
+@console.reported_errors()
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run a generation recipe. Exit with 2 if it cannot be used, with 130 if it was interrupted."""
-    with console.reported_errors():
-        run = start(argv, "generate")
-        try:
-            generate(run)
-        except KeyboardInterrupt:
-            logger.warning("stopped. The same command resumes from %s", run.output_dir)
-            raise SystemExit(130) from None
-
-
-def generate(run: Run) -> None:
-    """Generate the completions that the run folder lacks, and write what ``keep`` selects."""
+    """Run a recipe. Exit with 2 if it cannot be used, with 130 if it was interrupted."""
+    run = start(argv, "generate")
     recipe: GenerateRecipe = run.recipe
     script, training, dataset = recipe.script, recipe.training, run.output_dir / "dataset"
     # Rows, and what selects among their completions. Evaluation sets are read first: a missing one
@@ -55,21 +44,16 @@ def generate(run: Run) -> None:
     # Completions
     plans = [(training.temperature, training.num_generations)]
     file = run.output_dir / "completions" / "completions.jsonl"
-    groups = complete(
-        lambda: get_generator(recipe, tokenizer, fmt, script.backend, rows),
-        rows,
-        plans,
-        file,
-        made_by(recipe, tokenizer, script.backend, plans),
-        training.generation_batch_size,
-    )
+    groups = complete(recipe, tokenizer, fmt, script.backend, rows, plans, file)
 
     # Selection
     if script.tools or script.environment:  # a column of answers would lose their tool calls
         result = f"episodes, with all messages and the environment's rewards: {file}"
     else:
-        names = [name.rpartition(":")[2] for name in script.reward_funcs]
-        scored_by = dict(zip(names, rewards, strict=True))
+        scored_by = {
+            name.rpartition(":")[2]: reward
+            for name, reward in zip(script.reward_funcs, rewards, strict=True)
+        }
         selected = selection.select(
             rows, groups, keep, fmt, scored_by, training.reward_weights, held_out, tokenizer
         )

@@ -1,40 +1,47 @@
 """Complete prompts: with Transformers, with vLLM in this process, or on a server.
 
 A generator is called with rows, a temperature and a count, and returns so many completions of
-each row's ``prompt``. ``store.complete`` calls it for ``generate`` and ``evaluate``. For several
-GPUs, raise ``vllm_tensor_parallel_size``, or start ``vllm serve --data-parallel-size N`` and use
-``backend: openai``.
+each row's ``prompt``. :func:`complete` calls it for ``generate`` and ``evaluate``, and keeps the
+completions in a file. For several GPUs, raise ``vllm_tensor_parallel_size``, or start
+``vllm serve --data-parallel-size N`` and use ``backend: openai``.
 """
-
-from __future__ import annotations
 
 import copy
 import importlib.util
+import json
 import logging
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import os
+import zlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from r1_recipes.common import gpu
+from r1_recipes.common import gpu, processes
 from r1_recipes.common.chat_client import ChatServer, Reply
+from r1_recipes.common.console import bar
 from r1_recipes.common.errors import RecipeError, install_hint
 from r1_recipes.models.tokenizer import from_pretrained, load_tokenizer, recipe_format
 from r1_recipes.prompts import ResponseFormat
-from r1_recipes.recipe.types import Recipe
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from r1_recipes.recipe.types import Recipe, namespace_value
 
 logger = logging.getLogger(__name__)
 
-Messages = list[dict[str, Any]]
 # None instead of the defaults: Transformers warns about values that greedy decoding does not use.
 _GREEDY = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
 # Values that change nothing. vLLM and SGLang get them too, because they would take others from the
 # model's generation_config.json. Not every other server accepts these keys.
 _NEUTRAL = {"top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0}
+# Settings that a completion depends on, beside its prompt, its plan, the weights and the template.
+SHAPING = [
+    "model_name_or_path", "model_revision", "dtype", "tools", "environment", "seed", "prefill",
+    "max_tool_calling_iterations", "max_completion_length", "top_p", "top_k", "min_p",
+    "repetition_penalty", "chat_template_kwargs",
+]  # fmt: skip
+# An engine refills its batch by itself, and waits for the longest completion only at the end of a
+# part. So it gets this many batches at once.
+_BATCHES_OF_ENGINES = 8
 
 
 @dataclass(frozen=True)
@@ -53,16 +60,11 @@ class Completion:
     text: str
     tokens: int
     finished: bool
-    turns: Messages | None = None
+    turns: list[dict[str, Any]] | None = None
     reward: float | None = None
 
 
-Generator = Callable[[Any, float, int], list[list[Completion]]]
-
-
-def load_format(
-    recipe: Recipe, backend: str
-) -> tuple[PreTrainedTokenizerBase | None, ResponseFormat]:
+def load_format(recipe: Recipe, backend: str) -> tuple[Any, ResponseFormat]:
     """Return the tokenizer and the format that reads the backend's completions.
 
     A server has the tokenizer (``None``). Its chat template writes the prefill, and completions
@@ -71,38 +73,139 @@ def load_format(
     return (None, recipe_format(recipe)) if backend == "openai" else load_tokenizer(recipe)
 
 
-def get_generator(
+def complete(
     recipe: Recipe,
-    tokenizer: PreTrainedTokenizerBase | None,
+    tokenizer: Any,
     fmt: ResponseFormat,
     backend: str,
     rows: Any,
-) -> Generator:
+    plans: Sequence[tuple[float, int]],
+    path: Path | None = None,
+) -> list[list[Completion]]:
+    """Complete every row by every plan, and keep the completions in a file.
+
+    The file is JSON lines: first what made the completions, then a record per row. A run that was
+    killed resumes: it loses a part, and generates no other row again. No model is loaded if all
+    rows are in the file.
+
+    Args:
+        recipe: Model and sampling. ``generation_batch_size`` completions are one batch.
+        tokenizer, fmt: From :func:`load_format`.
+        backend: What generates.
+        rows: A dataset with a column ``prompt``.
+        plans: A temperature (0 is greedy) and a count each, in the order of the completions.
+        path: The file. ``None`` keeps nothing.
+
+    Raises:
+        RecipeError: The file holds completions of other rows, settings or weights.
+    """
+    from transformers import set_seed
+
+    if processes.world_size() > 1:  # each would do everything, and write into one file
+        raise RecipeError(
+            "generate and evaluate are one process. Fix: start it with python -m; for several GPUs "
+            "vllm_tensor_parallel_size, or `vllm serve --data-parallel-size N` and backend: openai"
+        )
+    prompts, settings = rows["prompt"], recipe.training
+    done = _stored(path, _made_by(recipe, tokenizer, backend, plans), prompts) if path else {}
+    # The longest first, so that a lack of memory shows at once. Similar lengths share a batch,
+    # because padding costs time.
+    pending = sorted(set(range(len(rows))) - done.keys(), key=lambda i: (-len(str(prompts[i])), i))
+    generate: Any = get_generator(recipe, tokenizer, fmt, backend, rows) if pending else None
+    size = max(1, settings.generation_batch_size // max(count for _, count in plans))
+    if not isinstance(generate, TransformersGenerator):
+        size *= _BATCHES_OF_ENGINES
+    with bar(len(pending), Path(str(recipe.model.model_name_or_path)).name, miniters=size) as shown:
+        for start in range(0, len(pending), size):
+            part = pending[start : start + size]
+            # Of its place, so that a resumed run draws what the whole run would have drawn.
+            set_seed((settings.seed or 0) + len(done))
+            groups = [generate(rows.select(part), *plan) for plan in plans]
+            done |= {i: [*chain(*made)] for i, *made in zip(part, *groups, strict=True)}
+            if path:
+                records = [
+                    {"index": i, "prompt": prompts[i], "completions": [*map(asdict, done[i])]}
+                    for i in part
+                ]
+                _append(path, records)
+            shown.update(len(part))
+    if isinstance(generate, VLLMGenerator):
+        # End the engine's process, so that its memory is free for the next model.
+        generate.llm.llm_engine.engine_core.shutdown()
+    return [done[index] for index in range(len(rows))]
+
+
+def _made_by(
+    recipe: Recipe, tokenizer: Any, backend: str, plans: Sequence[tuple[float, int]]
+) -> dict[str, Any]:
+    """Return everything beside the prompts that completions depend on."""
+    weights = Path(str(recipe.model.model_name_or_path)).glob("*.safetensors")
+    facts = {
+        **{name: namespace_value(recipe, name) for name in SHAPING},
+        "weights": max((path.stat().st_mtime_ns for path in weights), default=None),
+        "chat_template": tokenizer and zlib.crc32(tokenizer.chat_template.encode()),
+        "backend": backend,
+        "plans": plans,
+    }
+    return json.loads(json.dumps(facts, default=str))
+
+
+def _append(path: Path, records: Sequence[dict[str, Any]]) -> None:
+    # ASCII escapes can hold lone surrogates and control characters, which UTF-8 cannot.
+    with path.open("a", encoding="ascii") as file:
+        file.write("".join(json.dumps(record, default=str) + "\n" for record in records))
+
+
+def _stored(
+    path: Path, facts: dict[str, Any], prompts: Sequence[list[dict[str, Any]]]
+) -> dict[int, list[Completion]]:
+    """Return the completions in a file by their row. Create the file if there is none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+    if lines and not lines[-1].endswith(b"\n"):  # the process ended while it wrote this line
+        os.truncate(path, sum(map(len, lines[:-1])))
+        del lines[-1]
+    if not lines:
+        _append(path, [{"made_by": facts}])
+        return {}
+    head, *records = map(json.loads, lines)
+    then, fix = head["made_by"], "Fix: choose another output folder, or delete the file"
+    for key, value in facts.items():
+        if then.get(key) != value:
+            raise RecipeError(
+                f"{path}: holds completions of other settings or weights: {key}: "
+                f"{then.get(key)!r} then, {value!r} now. {fix}"
+            )
+    records = [record for record in records if record["index"] < len(prompts)]
+    for record in records:
+        if record["prompt"] != prompts[record["index"]]:
+            raise RecipeError(f"{path}: holds completions of other rows. {fix}")
+    return {one["index"]: [Completion(**made) for made in one["completions"]] for one in records}
+
+
+def get_generator(
+    recipe: Recipe, tokenizer: Any, fmt: ResponseFormat, backend: str, rows: Any
+) -> Any:
     """Load the recipe's model, or find its server. vLLM has to hold the longest of all ``rows``."""
-    if backend == "vllm":
-        _check_vllm(recipe)
-    if recipe.script.tools or recipe.script.environment:
-        from r1_recipes.extras.agents.episodes import EpisodeGenerator
-
-        return EpisodeGenerator(recipe, tokenizer, backend, rows)
-    if tokenizer is None:
-        return ServerGenerator(recipe, fmt)
-    if backend == "vllm":
-        return VLLMGenerator(recipe, tokenizer, rows["prompt"])
-    return TransformersGenerator(recipe, tokenizer)
-
-
-def _check_vllm(recipe: Recipe) -> None:
     where, name = f"{recipe.path}: backend: vllm:", str(recipe.model.model_name_or_path)
-    if importlib.util.find_spec("vllm") is None:
+    if backend == "vllm" and importlib.util.find_spec("vllm") is None:
         raise RecipeError(
             f"{where} vLLM is not installed. Fix: {install_hint('vllm')}, or --backend transformers"
         )
-    if Path(name, "adapter_config.json").is_file():
+    if backend == "vllm" and Path(name, "adapter_config.json").is_file():
         raise RecipeError(
             f"{where} {name} contains only adapters. Fix: python -m r1_recipes.adapters "
             f"{name}, then use {name}/merged"
         )
+    if recipe.script.tools or recipe.script.environment:
+        from r1_recipes.extras.agents.episodes import EpisodeGenerator
+
+        return EpisodeGenerator(recipe, tokenizer, backend, rows)
+    if backend == "openai":
+        return ServerGenerator(recipe, fmt)
+    if backend == "vllm":
+        return VLLMGenerator(recipe, tokenizer, rows["prompt"])
+    return TransformersGenerator(recipe, tokenizer)
 
 
 def load_model(recipe: Recipe) -> Any:
@@ -115,9 +218,9 @@ def load_model(recipe: Recipe) -> Any:
 
 
 class TransformersGenerator:
-    """Transformers' ``generate``, batch by batch. It is slow, but runs wherever PyTorch does."""
+    """Transformers' ``generate``. It is slow, but runs wherever PyTorch does."""
 
-    def __init__(self, recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, recipe: Recipe, tokenizer: Any) -> None:
         from transformers import set_seed
 
         self.settings, self.tokenizer, self.model = recipe.training, tokenizer, load_model(recipe)
@@ -127,22 +230,20 @@ class TransformersGenerator:
         self.read_prompts: tuple[Any, Any] = (None, None)  # ids of the latest batch, and its cache
 
     def __call__(self, rows: Any, temperature: float, count: int) -> list[list[Completion]]:
-        prompts, size = rows["prompt"], max(1, self.settings.generation_batch_size // count)
-        batches = (prompts[start : start + size] for start in range(0, len(prompts), size))
-        return [*chain(*(self.batch(part, temperature, count) for part in batches))]
-
-    def batch(self, prompts: Any, temperature: float, count: int) -> list[list[Completion]]:
-        """Complete the prompts of one batch, which are padded on the left."""
         import torch
 
         settings = self.settings
         # Transformers' default is top_k 50. Training samples from all tokens, unless the recipe
         # sets another top_k.
-        names = ("top_p", "top_k", "min_p")
-        sampling = {"do_sample": True, "temperature": temperature}
-        sampling |= {name: getattr(settings, name) for name in names}
+        sampling = {
+            "do_sample": True,
+            "temperature": temperature,
+            "top_p": settings.top_p,
+            "top_k": settings.top_k,
+            "min_p": settings.min_p,
+        }
         inputs = self.tokenizer.apply_chat_template(
-            list(prompts),
+            list(rows["prompt"]),
             add_generation_prompt=True,
             padding=True,
             tokenizer_kwargs={"padding_side": "left"},
@@ -196,14 +297,13 @@ class VLLMGenerator:
     """vLLM in this process."""
 
     def __init__(
-        self, recipe: Recipe, tokenizer: PreTrainedTokenizerBase, prompts: Iterable[Messages]
+        self, recipe: Recipe, tokenizer: Any, prompts: Sequence[list[dict[str, Any]]]
     ) -> None:
-        """Start the engine, which has to hold the longest prompt and its completion."""
         gpu.quiet_vllm()
         from vllm import LLM
 
-        settings, self.tokenizer = recipe.training, tokenizer
-        self.settings = settings
+        self.settings, self.tokenizer = recipe.training, tokenizer
+        settings = self.settings
         self.llm = LLM(
             str(recipe.model.model_name_or_path),
             revision=recipe.model.model_revision,
@@ -215,37 +315,36 @@ class VLLMGenerator:
             trust_remote_code=settings.trust_remote_code,
         )
 
-    def ids(self, prompts: Iterable[Messages]) -> list[list[int]]:
-        """Return the tokens of prompts, as training has them."""
+    # As training has them.
+    def prompt_ids(self, prompts: Sequence[list[dict[str, Any]]]) -> list[list[int]]:
         return self.tokenizer.apply_chat_template(
             list(prompts), add_generation_prompt=True, return_dict=True
         )["input_ids"]
 
-    def longest(self, recipe: Recipe, prompts: Iterable[Messages]) -> int | None:
+    def longest(self, recipe: Recipe, prompts: Sequence[list[dict[str, Any]]]) -> int | None:
         """Return the tokens of the longest prompt with its completion.
 
         Return None, which leaves the length to vLLM, if the model's context is shorter.
         """
         config = from_pretrained("AutoConfig", recipe).get_text_config()
         window = getattr(config, "max_position_embeddings", None) or self.tokenizer.model_max_length
-        length = max(map(len, self.ids(prompts))) + self.settings.max_completion_length + 1
+        length = max(map(len, self.prompt_ids(prompts))) + self.settings.max_completion_length + 1
         return length if length <= min(window, self.tokenizer.model_max_length) else None
 
     def __call__(self, rows: Any, temperature: float, count: int) -> list[list[Completion]]:
         from vllm import SamplingParams
 
-        settings = self.settings
         # No seed of its own: all prompts would share it, and the engine has the recipe's.
         params = SamplingParams(
             n=count,
             temperature=temperature,
-            top_p=settings.top_p,
-            top_k=settings.top_k,
-            min_p=settings.min_p or 0.0,
-            repetition_penalty=settings.repetition_penalty,
-            max_tokens=settings.max_completion_length,
+            top_p=self.settings.top_p,
+            top_k=self.settings.top_k,
+            min_p=self.settings.min_p or 0.0,
+            repetition_penalty=self.settings.repetition_penalty,
+            max_tokens=self.settings.max_completion_length,
         )
-        prompts = [{"prompt_token_ids": ids} for ids in self.ids(rows["prompt"])]
+        prompts = [{"prompt_token_ids": ids} for ids in self.prompt_ids(rows["prompt"])]
         return [
             [
                 Completion(made.text, len(made.token_ids), made.finish_reason != "length")
@@ -254,44 +353,31 @@ class VLLMGenerator:
             for result in self.llm.generate(prompts, params, use_tqdm=False)
         ]
 
-    def close(self) -> None:
-        """End the engine's process, so that its memory is free for the next model."""
-        self.llm.llm_engine.engine_core.shutdown()
-
 
 class ServerGenerator:
     """The server at ``OPENAI_BASE_URL``. Its client tries again what may work later."""
 
     def __init__(self, recipe: Recipe, fmt: ResponseFormat) -> None:
         self.settings, self.fmt = recipe.training, fmt
-        settings = recipe.training
         self.server = ChatServer(
             str(recipe.model.model_name_or_path),
-            settings.generation_batch_size,
-            settings.request_timeout,
-            settings.request_retries,
+            self.settings.generation_batch_size,
+            self.settings.request_timeout,
+            self.settings.request_retries,
         )
-        sends_all = self.server.takes_vllms_keys()
-        self.options = {
-            name: value
-            for name, neutral in _NEUTRAL.items()
-            if (value := getattr(settings, name)) != neutral or sends_all
-        }
-        self.options["max_tokens"] = settings.max_completion_length
-        self.options["chat_template_kwargs"] = settings.chat_template_kwargs
+        self.options = {name: getattr(self.settings, name) for name in _NEUTRAL}
+        if not self.server.takes_vllms_keys():
+            self.options = dict(self.options.items() - _NEUTRAL.items())
+        self.options["max_tokens"] = self.settings.max_completion_length
+        self.options["chat_template_kwargs"] = self.settings.chat_template_kwargs
 
     def __call__(self, rows: Any, temperature: float, count: int) -> list[list[Completion]]:
         prompts, seed = rows["prompt"], self.settings.seed
         asked = [prompt for prompt in prompts for _ in range(count)]
-        seeds = None
-        if temperature and seed is not None:  # not every server accepts a seed
-            seeds = range(seed, seed + len(asked))
+        sends_seed = temperature and seed is not None  # not every server accepts a seed
+        seeds = range(seed, seed + len(asked)) if sends_seed else None
         replies = self.server.chat(
-            asked,
-            seeds=seeds,
-            strict=True,
-            temperature=temperature,
-            **self.options,
+            asked, seeds=seeds, strict=True, temperature=temperature, **self.options
         )
         # One row that a filter refuses must not stop the others. All of them are a mistake.
         if refused := [reply.error for reply in replies if reply.error]:

@@ -7,7 +7,6 @@ from r1_recipes import verification
 from r1_recipes.common.console import reported_errors
 from r1_recipes.extras.agents.build import agent
 from r1_recipes.models.tokenizer import load_tokenizer
-from r1_recipes.recipe import Recipe
 from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.rewards.call import try_own_rewards
 from r1_recipes.rewards.tasks import route
@@ -32,25 +31,21 @@ def main(argv: Sequence[str] | None = None) -> None:
     verification.start()  # its workers start while the model loads
 
     # Trainer: TRL's, with what recipes add.
+    from r1_recipes.training.trainer import RecipeTrainer  # heavy
+
     tools, environments = agent(recipe, tokenizer)
     factory = environments.get(None, environments) or None
     arguments = trainer_arguments(run, fmt, tokenizer, rows)
     arguments |= {"tools": tools or None, "environment_factory": factory}
-    trainer = trainer_class(recipe)(rewards, trim_padding=script.trim_padding, **arguments)
+    trainer_class: Any = RecipeTrainer
+    if script.dynamic_sampling:
+        from r1_recipes.extras.dynamic_sampling import dynamic_sampling  # heavy
+
+        trainer_class = dynamic_sampling(script)
+    trainer = trainer_class(rewards, trim_padding=script.trim_padding, **arguments)
 
     train(trainer, run)  # Ctrl-C saves a checkpoint; the same command resumes
     save(trainer, run)  # model, tokenizer, card; maybe a push
-
-
-def trainer_class(recipe: Recipe) -> Any:
-    """Return the trainer that the recipe's keys ask for."""
-    from r1_recipes.training.trainer import RecipeTrainer  # heavy
-
-    if recipe.script.dynamic_sampling:
-        from r1_recipes.extras.dynamic_sampling import dynamic_sampling
-
-        return dynamic_sampling(recipe.script)
-    return RecipeTrainer
 
 
 if __name__ == "__main__":

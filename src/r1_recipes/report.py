@@ -1,5 +1,4 @@
-"""Run ``python -m r1_recipes.report``."""
-
+# python -m r1_recipes.report
 from r1_recipes.extras.report import main
 
 if __name__ == "__main__":

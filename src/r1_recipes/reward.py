@@ -20,7 +20,7 @@ logger = logging.getLogger("r1_recipes.reward")  # with `python -m`, __name__ is
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a recipe. Exit with 2 if it cannot be used, with 130 if it was interrupted."""
     run = start(argv, "reward")
-    recipe, limit = run.recipe, run.recipe.training.max_length
+    recipe = run.recipe
     if recipe.model.use_peft:
         raise RecipeError(
             f"{recipe.path}: use_peft: must be false, got true, because reward_models cannot load "
@@ -33,12 +33,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     from trl import RewardTrainer  # heavy
 
     trainer = RewardTrainer(**trainer_arguments(run, fmt, tokenizer, rows))
-    dropped = len(rows.train) - len(trainer.train_dataset)
-    if dropped:
-        problem = f"max_length {limit} drops {dropped} of {len(rows.train)} pairs"
-        if dropped == len(rows.train):
-            raise RecipeError(f"{recipe.path}: {problem}. Fix: a larger max_length")
-        logger.warning(problem)
+    if dropped := len(rows.train) - len(trainer.train_dataset):
+        logger.warning("max_length drops %d of %d pairs", dropped, len(rows.train))
     train(trainer, run)
     save(trainer, run)
 

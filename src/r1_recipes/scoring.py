@@ -4,8 +4,6 @@ Everything comes from one table with a line per completion. Means have 95 % inte
 are compared in pairs, row by row.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import math
@@ -14,9 +12,10 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from r1_recipes.common.errors import RecipeError
+from pandas import DataFrame, Series
+
 from r1_recipes.common.messages import transcript, without_surrogates
 from r1_recipes.generation import Completion
 from r1_recipes.prompts.formats import ResponseFormat
@@ -26,11 +25,6 @@ from r1_recipes.rewards.answers import parsed_answer
 from r1_recipes.rewards.call import score
 from r1_recipes.rewards.tasks import route
 from r1_recipes.verification import final_answer
-
-if TYPE_CHECKING:
-    from datasets import Dataset
-    from pandas import DataFrame
-    from transformers import PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
 
@@ -54,56 +48,39 @@ def reward_functions(recipe: Recipe, fmt: ResponseFormat) -> dict[str, Callable]
     functions = get_reward_funcs(script.reward_funcs, fmt, **params)
     if script.task_rewards is not None:
         functions = route(functions, script.reward_funcs, script.task_rewards, script.task_column)
-    named = zip(script.reward_funcs, functions, strict=True)
-    models = params.get("reward_models") or ()
-    return {name: function for name, function in named if name not in models}
-
-
-def judges_of(
-    recipe: Recipe, functions: Mapping[str, Callable], fmt: ResponseFormat
-) -> dict[str, Callable]:
-    """Return the rewards that decide what is correct, by name. The first that scores a row decides.
-
-    Return an empty dict if the environment decides.
-    """
-    if recipe.script.environment:
-        from r1_recipes.extras.agents.build import who_scores
-
-        if all(who_scores(recipe.script.environment)):
-            return {}
-    return {
-        name: functions[name] if name in functions else get_reward_funcs([name], fmt)[0]
-        for name in answer_rewards(functions)
-    }
+    named = dict(zip(script.reward_funcs, functions, strict=True))
+    return {name: named[name] for name in named if name not in (params.get("reward_models") or ())}
 
 
 def score_table(
     recipe: Recipe,
     fmt: ResponseFormat,
-    rows: Dataset,
+    rows: Any,
     groups: Sequence[Sequence[Completion]],
-    tokenizer: PreTrainedTokenizerBase | None,
+    tokenizer: Any,
 ) -> DataFrame:
     """Return a table with a line per completion. The first completion of a row is greedy."""
-    from pandas import DataFrame, Series
-
     samples = range(-1, len(groups[0]) - 1)  # -1 is greedy
     each, made = [row for row in rows for _ in samples], [*chain(*groups)]
     texts = [without_surrogates(one.text) for one in made]
     tokens, turns = [one.tokens for one in made], [one.turns for one in made]
-    functions, values = reward_functions(recipe, fmt), {}
-    for name, function in functions.items():
-        try:
-            values[name] = score(name, function, each, texts, tokenizer, tokens, turns)
-        except RecipeError as error:
-            # The completions took long to generate: do not lose them because of a column.
-            logger.warning("%s. The table has no column for this reward", error)
+    functions = reward_functions(recipe, fmt)
+    scored = {
+        name: score(name, function, each, texts, tokenizer, tokens, turns)
+        for name, function in functions.items()
+    }
     earned = [one.reward for one in made]
-    judges = judges_of(recipe, functions, fmt)
-    strict, lenient = verdicts(fmt, judges, each, texts, values, earned, turns)
     if any(reward is not None for reward in earned):
-        values = {"environment": earned, **values}
-    [shape] = get_reward_funcs(["format"], fmt)
+        scored = {"environment": earned, **scored}
+    # The environment decides what is correct, then the rewards that judge answers.
+    judging = ("environment", *answer_rewards(functions))
+    decides = {name: scored[name] for name in judging if name in scored}
+    if not decides:
+        [judge] = get_reward_funcs(["accuracy"], fmt)
+        functions = {"accuracy": judge}
+        decides = {"accuracy": score("accuracy", judge, each, texts, None, turns=turns)}
+    strict, lenient = verdicts(fmt, functions, each, texts, decides)
+    well_formed = score("format", get_reward_funcs(["format"], fmt)[0], each, texts, None)
     columns: dict[str, Any] = {
         "index": [index for index in range(len(groups)) for _ in samples],
         "sample": [*samples] * len(groups),
@@ -113,12 +90,15 @@ def score_table(
     }
     if any(turns):
         columns["turns"] = [transcript(messages or ()) for messages in turns]
-    columns["answer"] = [parsed_answer(fmt, text) for text in texts]
-    columns |= {"correct": strict, "lenient": lenient}
-    columns["format"] = [bool(value) for value in score("format", shape, each, texts, None)]
-    columns |= {f"reward {name}": Series(column, dtype=float) for name, column in values.items()}
-    columns["tokens"] = tokens
-    columns["finish_reason"] = ["stop" if one.finished else "length" for one in made]
+    columns |= {
+        "answer": [parsed_answer(fmt, text) for text in texts],
+        "correct": strict,
+        "lenient": lenient,
+        "format": [bool(value) for value in well_formed],
+        **{f"reward {name}": Series(column, dtype=float) for name, column in scored.items()},
+        "tokens": tokens,
+        "finish_reason": ["stop" if one.finished else "length" for one in made],
+    }
     return DataFrame(columns)
 
 
@@ -127,52 +107,41 @@ def verdicts(
     judges: Mapping[str, Callable],
     rows: Sequence[dict[str, Any]],
     texts: Sequence[str],
-    known: Mapping[str, Sequence[float | None]] | None = None,
-    environment: Sequence[float | None] | None = None,
-    turns: Sequence[Any] | None = None,
+    scores: Mapping[str, Sequence[float | None]],
 ) -> tuple[list[bool], list[bool]]:
     """Return whether each completion is correct: the strict and the lenient verdicts.
 
-    A completion is strictly correct if the environment, or the first reward in ``judges`` that
-    scores the row, gives it 1 or more. For lenient verdicts, the answer may also be in another
-    place. It is taken from the text after the reasoning, or from the whole text if no reasoning is
-    closed: a box, "the answer is", the last line, or the last number (as in lm-eval's flexible
-    extraction). A reward that compares with a reference answer then scores this answer as if it
-    were in the response format.
+    A completion is strictly correct if the first of ``scores`` that it has is 1 or more. For
+    lenient verdicts, the answer may also be in another place. It is taken from the text after the
+    reasoning, or from the whole text if no reasoning is closed: a box, "the answer is", the last
+    line, or the last number (as in lm-eval's flexible extraction). A reward that compares with a
+    reference answer then scores this answer as if it were in the response format.
 
     Args:
         fmt: The response format.
-        judges: The rewards that decide, by name.
+        judges: Rewards by name.
         rows: The row of each completion.
         texts: The completions.
-        known: Scores of rewards that have already scored these completions.
-        environment: The reward of the environment for each completion.
-        turns: All messages of each completion, if it is an episode.
+        scores: Scores of the completions by the name of the reward, or of the environment.
     """
-    from pandas import Series
-
-    strict = Series(environment or [None] * len(texts), dtype=float)
-    lenient = strict.copy()
-    for name, judge in judges.items():
-        if not strict.isna().any():
-            break
-        values = (known or {}).get(name) or score(name, judge, rows, texts, None, turns=turns)
-        best = Series(values, dtype=float)
-        is_open, strict = strict.isna(), strict.fillna(best)
+    strict = lenient = Series([None] * len(texts), dtype=float)
+    for name, values in scores.items():
+        best, is_open = Series(values, dtype=float), strict.isna()
+        strict = strict.fillna(best)
         for pick in (final_answer, _last_number) if name in COMPARING else ():
             wrong = best.index[is_open & (best < 1)]
             moved = {i: text for i in wrong if (text := _moved_answer(fmt, texts[i], pick))}
             if moved:
                 asked = [rows[i] for i in moved]
-                found = Series(score(name, judge, asked, [*moved.values()], None), [*moved], float)
-                best = found.combine_first(best)
+                found = score(name, judges[name], asked, [*moved.values()], None)
+                best = Series(found, [*moved], float).combine_first(best)
         lenient = lenient.fillna(best)
     if unjudged := int(strict.isna().sum()):
         logger.warning(
             "%d of %d completions get no score from any of %s, so they count as wrong",
             unjudged,
             len(texts),
-            [*judges],
+            [*scores],
         )
     return (strict >= 1).tolist(), (lenient >= 1).tolist()
 
@@ -212,7 +181,6 @@ def summarize(table: DataFrame) -> Scores:
     # Where correct samples have no answer, as in an environment, answers are not what is judged.
     right = sampled.loc[sampled["correct"], "answer"]
     voting = sampled if right.empty or right.notna().any() else sampled[:0]
-    names = [name.removeprefix("reward ") for name in table if name.startswith("reward ")]
     scores: Scores = {
         "greedy": per_row(greedy, "correct"),
         "sampled": per_row(sampled, "correct"),
@@ -226,14 +194,20 @@ def summarize(table: DataFrame) -> Scores:
         "sampled_format": float(sampled["format"].mean()) if n else None,
         "mean_tokens": float(shown["tokens"].mean()),
         "truncated": float((shown["finish_reason"] == "length").mean()),
-        "rewards": {name: per_row(shown, f"reward {name}") for name in names},
+        "rewards": {
+            name.removeprefix("reward "): per_row(shown, name)
+            for name in table
+            if name.startswith("reward ")
+        },
         "examples": greedy[["question", "completion", "solution"]].head(3).to_dict("records"),
     }
     scores["intervals"] = {
         name: interval(scores[name], max(1, n)) for name in (*COMPARED, "majority") if scores[name]
     }
-    ks = sorted({*(2**i for i in range(n.bit_length())), n} - {0})
-    scores["pass_at"] = {k: interval(pass_at(scores["sampled"], n, k), n) for k in ks}
+    scores["pass_at"] = {
+        k: interval(pass_at(scores["sampled"], n, k), n)
+        for k in sorted({*(2**i for i in range(n.bit_length())), n} - {0})
+    }
     return scores
 
 
@@ -306,10 +280,9 @@ def report(scores: Sequence[Scores], judged_on: str) -> str:
 
     Adds the differences to the models' scores.
     """
-    lines = [_cells(entry) for entry in scores]
-    names = [*dict.fromkeys(chain(*lines))]
-    cells = [names, ["---"] * len(names), *([line.get(n, "") for n in names] for line in lines)]
-    parts = ["\n".join(f"| {' | '.join(row)} |" for row in cells)]
+    table = DataFrame([_cells(entry) for entry in scores]).fillna("")
+    lines = [[*table], ["---"] * len(table.columns), *table.to_numpy()]
+    parts = ["\n".join(f"| {' | '.join(line)} |" for line in lines)]
     for before, after in pairwise(scores):
         found = {name: difference(before[name], after[name]) for name in COMPARED if after[name]}
         said = [f"{COMPARED[name]} {_percent(found[name], 'points', '+')}" for name in found]

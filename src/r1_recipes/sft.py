@@ -39,50 +39,32 @@ def main(argv: Sequence[str] | None = None) -> None:
     check_targets(recipe, tokenizer, rows.train)  # some templates cut the reasoning out
 
     # The token that ends a turn becomes the eos_token: a base model has another, and never stops.
-    model = recipe.model.model_name_or_path
-    training.eos_token = end = turn_end(model, tokenizer, training.eos_token)
-    if end != tokenizer.eos_token:
-        logger.info(
-            "eos_token is %r, because the chat template ends the assistant's turn with it; %s "
-            "had %r",
-            end,
-            model,
-            tokenizer.eos_token,
-        )
+    training.eos_token = end = turn_end(
+        recipe.model.model_name_or_path, tokenizer, training.eos_token
+    )
+    logger.info("eos_token is %r, which ends a turn; the model's is %r", end, tokenizer.eos_token)
 
     from trl import SFTTrainer  # heavy
 
     trainer = SFTTrainer(**trainer_arguments(run, fmt, tokenizer, rows))
-    # TRL drops examples whose answer max_length cuts away whole (1.16: sft_trainer.py:1462).
-    kept, count = len(trainer.train_dataset), len(rows.train)
-    if kept < count and not training.packing:
-        logger.warning(
-            "%d of %d rows dropped: max_length cuts all of the answer", count - kept, count
-        )
-        if not kept:
-            raise RecipeError(
-                f"{recipe.path}: max_length: {training.max_length} tokens leave no answer in any "
-                f"of the {count} rows. Fix: raise it"
-            )
-    warn_about_cuts(trainer)
+    warn_about_cuts(trainer, len(rows.train))
     train(trainer, run)
     save(trainer, run)
 
 
-def warn_about_cuts(trainer: Any) -> int:
-    """Log and return how many training examples fill ``max_length``.
-
-    They were cut or just fit, so the model does not learn from them to stop.
-    """
-    training, rows = trainer.args, trainer.train_dataset
+def warn_about_cuts(trainer: Any, count: int) -> None:
+    """Log how many of ``count`` training examples ``max_length`` cuts, or drops."""
+    training, kept = trainer.args, trainer.train_dataset
     if training.max_length is None or (training.packing and training.packing_strategy == "wrapped"):
-        return 0
+        return
+    lengths = [len(ids) for ids in kept["input_ids"]]
     if training.packing:  # one row holds many examples
-        lengths = [length for row in rows["seq_lengths"] for length in row]
-    else:
-        lengths = [len(ids) for ids in rows["input_ids"]]
-    cut = sum(length >= training.max_length for length in lengths)
-    if cut:
+        lengths = [length for row in kept["seq_lengths"] for length in row]
+    elif dropped := count - len(kept):
+        # TRL drops examples whose answer is cut away whole (1.16: sft_trainer.py:1462).
+        logger.warning("%d of %d rows dropped: max_length cuts all of the answer", dropped, count)
+    # The answer of an example as long as max_length was cut, or just fits.
+    if cut := sum(length >= training.max_length for length in lengths):
         logger.warning(
             "max_length %d cuts up to %d of %d examples, so the model does not learn to stop from "
             "them. Fix: raise it",
@@ -90,7 +72,6 @@ def warn_about_cuts(trainer: Any) -> int:
             cut,
             len(lengths),
         )
-    return cut
 
 
 if __name__ == "__main__":

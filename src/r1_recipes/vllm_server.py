@@ -47,12 +47,13 @@ def server_command(argv: Sequence[str]) -> list[str]:
     """Return the server's command, from TRL's ``build_command``, which adds what trainers need."""
     cut = argv.index("--") if "--" in argv else len(argv)
     words, flags = argv[:cut], argv[cut + 1 :]
-    keys = read_yaml(Path(words[0])).keys()
-    method = "distill" if keys & {"teacher_model_name_or_path", "distill_with"} else "grpo"
+    of_teacher = {"teacher_model_name_or_path", "distill_with"} & read_yaml(Path(words[0])).keys()
     # The command must not depend on this machine: with use_cpu, Transformers accepts bf16 and fp16
     # without a GPU too. Nor on this process being alone: the launchers say how many will train.
     count = int(os.environ.get("R1_RECIPES_PROCESSES", 1))
-    recipe = load_recipe([*words, "--use_cpu", "true"], method, world_size=count)
+    recipe = load_recipe(
+        [*words, "--use_cpu", "true"], "distill" if of_teacher else "grpo", world_size=count
+    )
     model, training = recipe.model, recipe.training
     from trl.scripts.vllm_serve import ScriptArguments, build_command
 
@@ -62,7 +63,7 @@ def server_command(argv: Sequence[str]) -> list[str]:
     dtype = "bfloat16" if training.bf16 else "float16" if training.fp16 else model.dtype or "auto"
     arguments = ScriptArguments(
         model=model_path(model.model_name_or_path, recipe.script.hub, model.model_revision),
-        revision=model.model_revision if model.model_revision != "main" else None,
+        revision=model.model_revision,
         tensor_parallel_size=training.vllm_tensor_parallel_size,
         host=training.vllm_server_host if local else "0.0.0.0",
         port=training.vllm_server_port,

@@ -6,8 +6,6 @@ import pytest
 import yaml
 
 from r1_recipes import evaluate
-from r1_recipes.common.errors import RecipeError
-from r1_recipes.evaluation import held_out_rows
 from r1_recipes.generation import Completion
 from r1_recipes.prompts import FORMATS
 from r1_recipes.scoring import score_table, summarize
@@ -72,14 +70,6 @@ def test_two_models_are_judged_and_an_evaluation_resumes(tmp_path, capsys, caplo
     evaluate.main([str(recipe), *models, "--ask", "2 + 2?"])
     assert capsys.readouterr().out.count(f"=== {model}") == 2
     assert not (tmp_path / "run").exists()
-
-
-def test_rows_that_no_reward_can_read_are_refused_before_anything_is_generated(benchmark, tmp_path):
-    rows = tmp_path / "words.jsonl"
-    rows.write_text(json.dumps({"prompt": "Who?", "solution": "Who knows?"}) + "\n")
-    changes = {"dataset_name": str(rows), "mapper": "prompt_solution", "reward_funcs": ["accuracy"]}
-    with pytest.raises(RecipeError, match=r"accuracy cannot score the rows .*Fix: .*answer_match"):
-        held_out_rows(evaluate.load_benchmark([benchmark(**changes)]))
 
 
 @pytest.fixture
@@ -199,32 +189,17 @@ def test_a_model_behind_a_server_is_judged_like_any_other(benchmark, tmp_path, c
         assert "chat_template: has no effect with backend openai" in capsys.readouterr().err
 
 
-def test_a_reward_that_fails_costs_a_column_and_no_completion(
-    benchmark, tiny_model, tmp_path, caplog
+def test_a_reward_of_ones_own_that_fails_is_named_before_anything_is_generated(
+    benchmark, tiny_model, capsys
 ):
-    path = benchmark(
-        reward_funcs=["accuracy", "format", "tests.core.test_evaluate:fails_on_rubbish"]
-    )
-    evaluate.main(
-        [
-            path,
-            "--model",
-            str(tiny_model),
-            "--num_samples",
-            "0",
-            "--output",
-            str(tmp_path / "scores"),
-        ]
-    )
-    (scores,) = json.loads((tmp_path / "scores" / "results.json").read_text())
-    assert set(scores["rewards"]) == {"accuracy", "format"}
-    assert "'tests.core.test_evaluate:fails_on_rubbish' fails: ValueError: rubbish" in caplog.text
+    path = benchmark(reward_funcs=["accuracy", "tests.core.test_evaluate:fails"])
+    with pytest.raises(SystemExit):
+        evaluate.main([path, "--model", str(tiny_model)])
+    assert "'tests.core.test_evaluate:fails' fails: ValueError: no" in capsys.readouterr().err
 
 
-def fails_on_rubbish(completions, **columns):
-    if any(turn["content"] and "Let me see." not in turn["content"] for (turn,) in completions):
-        raise ValueError("rubbish")
-    return [0.0] * len(completions)
+def fails(completions, **columns):
+    raise ValueError("no")
 
 
 # A row of each set in its true columns (invented), a right answer, and a wrong one.
@@ -259,7 +234,7 @@ def test_a_shipped_benchmark_reads_its_set_and_judges_it(name, tmp_path):
         [str(REPOSITORY / "recipes" / "benchmarks" / f"{name}.yaml"), "--dataset_name", str(data)]
     )
     assert recipe.script.num_samples >= 1 and recipe.training.max_completion_length >= 1024
-    rows = held_out_rows(recipe)[0]
+    rows = evaluate.held_out_rows(recipe)[0]
     fmt = FORMATS[recipe.script.response_format]
     texts = [fmt.render("So.", right), fmt.render("So.", wrong), f"So the answer is {right}"]
     groups = [[Completion(text, 20, True) for text in texts]]

@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 
 from r1_recipes.common.chat_client import Reply
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.evaluation import for_generation
+from r1_recipes.evaluate import for_generation
 from r1_recipes.generation import (
     Completion,
     ServerGenerator,
     TransformersGenerator,
+    complete,
     get_generator,
     load_format,
 )
 from r1_recipes.prompts import FORMATS, get_response_format
 from r1_recipes.recipe import load_recipe
 from r1_recipes.recipe.types import SamplingSettings
-from r1_recipes.store import complete
 
 MADE = Completion("7", 1, True)
 
@@ -111,7 +111,7 @@ def test_vllm_gets_its_own_share_precision_and_length(monkeypatch, write_recipe)
     )
     changes = {"vllm_gpu_memory_utilization": 0.3, "max_prompt_tokens": 100, "bf16": True}
     recipe = load_recipe([write_recipe("grpo", **changes), "--use_vllm", "true"], "grpo")
-    recipe = for_generation(recipe, recipe.model.model_name_or_path, 4, 0, "vllm")
+    recipe = for_generation(recipe, recipe.model.model_name_or_path, "vllm")
     tokenizer, fmt = load_format(recipe, "vllm")
     rows = ask("short", "a longer one", "1")
     get_generator(recipe, tokenizer, fmt, "vllm", rows)
@@ -124,7 +124,7 @@ def test_vllm_gets_its_own_share_precision_and_length(monkeypatch, write_recipe)
     assert engine["max_model_len"] == longest + recipe.training.max_completion_length + 1
 
 
-def completed(path, texts, facts=None, calls=None):
+def completed(path, texts, calls=None, **settings):
     """Complete a row for each text, which a generator takes from its prompt."""
 
     def generate(rows, temperature, count):
@@ -135,12 +135,18 @@ def completed(path, texts, facts=None, calls=None):
             for prompt in rows["prompt"]
         ]
 
-    plans = [(0.0, 1), (1.0, 2)]
-    return complete(lambda: generate, ask(*texts), plans, path, facts or {"seed": 1}, 2)
+    settings = {"seed": 1, "generation_batch_size": 2, **settings}
+    recipe = SimpleNamespace(
+        model=SimpleNamespace(model_name_or_path="m"), script=None, reward_params={},
+        training=SamplingSettings(**settings),
+    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("r1_recipes.generation.get_generator", lambda *_: generate)
+        return complete(recipe, None, None, "openai", ask(*texts), [(0.0, 1), (1.0, 2)], path)
 
 
-@settings(max_examples=60, deadline=None)
 @given(cut=st.integers(0, 1000), texts=st.lists(st.text(), min_size=1, max_size=20, unique=True))
+@settings(max_examples=60, deadline=None)
 def test_a_file_cut_anywhere_is_completed(tmp_path_factory, cut, texts):
     texts = [text.encode(errors="replace").decode() for text in texts]
     path = tmp_path_factory.mktemp("cut") / "completions.jsonl"
@@ -152,20 +158,20 @@ def test_a_file_cut_anywhere_is_completed(tmp_path_factory, cut, texts):
     path.write_bytes(content[: max(0, len(content) - cut)])
     whole = max(0, path.read_bytes().count(b"\n") - 1)  # the first line says what made them
     calls: list[str] = []
-    assert completed(path, texts, calls=calls) == made
+    assert completed(path, texts, calls) == made
     assert len(calls) == 2 * (len(texts) - whole)  # two plans for each row that was lost
     calls.clear()
-    assert completed(path, texts, calls=calls) == made and not calls
+    assert completed(path, texts, calls) == made and not calls
 
 
 def test_a_file_of_other_rows_or_settings_is_refused(tmp_path):
     path = tmp_path / "completions.jsonl"
     completed(path, ["a", "b"])
     with pytest.raises(RecipeError, match=r"other settings or weights: seed: 1 then, 2 now. Fix"):
-        completed(path, ["a", "b"], {"seed": 2})
-    with pytest.raises(RecipeError, match=r"other rows \(row 1\)"):
+        completed(path, ["a", "b"], seed=2)
+    with pytest.raises(RecipeError, match=r"other rows"):
         completed(path, ["a", "c"])
     calls: list[str] = []
-    assert len(completed(path, ["a"], calls=calls)) == 1  # fewer rows
-    completed(path, ["a", "b", "c"], calls=calls)  # more rows
+    assert len(completed(path, ["a"], calls)) == 1  # fewer rows
+    completed(path, ["a", "b", "c"], calls)  # more rows
     assert calls == ["c", "c"]

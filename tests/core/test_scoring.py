@@ -6,6 +6,8 @@ import random
 import pytest
 
 from r1_recipes.prompts import FORMATS
+from r1_recipes.rewards import get_reward_funcs
+from r1_recipes.rewards.call import score
 from r1_recipes.scoring import difference, interval, majority, pass_at, report, summarize, verdicts
 
 
@@ -55,29 +57,18 @@ def test_majority(answers, right, expected):
     ],
 )
 def test_strict_and_lenient_verdicts(text, gold, expected):
-    from r1_recipes.rewards import get_reward_funcs
-
     (accuracy,) = get_reward_funcs(["accuracy"], "think_answer")
     row = {"prompt": "?", "solution": gold}
-    found = verdicts(FORMATS["think_answer"], {"accuracy": accuracy}, [row], [text])
+    scores = {"accuracy": score("accuracy", accuracy, [row], [text], None)}
+    found = verdicts(FORMATS["think_answer"], {"accuracy": accuracy}, [row], [text], scores)
     assert found == tuple([value] for value in expected)
 
 
 def test_the_first_reward_that_scores_a_row_decides(caplog):
-    def first(completions, **columns):
-        return [None, 1.0, 0.0, None]
-
-    def second(completions, **columns):
-        return [1.0, 0.0, 1.0, None]
-
-    rows, texts = [{"prompt": "?"}] * 4, ["a", "b", "c", "d"]
-    fmt, judges = FORMATS["think_answer"], {"first": first, "second": second}
-    assert verdicts(fmt, judges, rows, texts)[0] == [True, True, False, False]
+    rows, texts, fmt = [{"prompt": "?"}] * 4, ["a", "b", "c", "d"], FORMATS["think_answer"]
+    scores = {"first": [None, 1.0, 0.0, None], "second": [1.0, 0.0, 1.0, None]}
+    assert verdicts(fmt, {}, rows, texts, scores)[0] == [True, True, False, False]
     assert "1 of 4 completions get no score from any of ['first', 'second']" in caplog.text
-    # An environment decides before any reward.
-    assert verdicts(fmt, judges, rows, texts, environment=[0.5, None, 1.0, 1.0])[0] == [
-        False, True, True, True,
-    ]  # fmt: skip
 
 
 def table(*rows, length=20):

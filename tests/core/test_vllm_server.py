@@ -65,7 +65,7 @@ def test_everything_comes_from_the_recipe() -> None:
     }
     found = flags(command)
     assert {key: found.get(key) for key in expected} == expected
-    assert "--trust-remote-code" not in found and "--revision" not in found
+    assert "--trust-remote-code" not in found
 
 
 def test_overrides_are_those_of_training_and_flags_after_dashes_go_to_vllm() -> None:

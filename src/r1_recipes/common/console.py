@@ -61,8 +61,7 @@ def reported_errors() -> Iterator[None]:
     except KeyboardInterrupt:
         if processes.is_main_process():
             sys.stderr.write(
-                "stopped at once. The same command resumes from the newest checkpoint, or "
-                "starts again if there is none\n"
+                "stopped at once. The same command resumes from what is saved, or starts again\n"
             )
         raise SystemExit(130) from None
     finally:
