@@ -105,8 +105,9 @@ def test_what_a_cold_start_learns_is_right_or_says_about():
                 assert abs(int(example["answer"]) - int(example["solution"])) <= 5, (path, example)
             else:
                 assert "answer" not in example, (path, example)
-            for call in example.get("calls", ()):
-                assert value(call["arguments"]["expression"]) == int(call["result"])
+            for call, result in itertools.pairwise(example.get("messages", ())[1:]):
+                function = call["tool_calls"][0]["function"]
+                assert value(function["arguments"]["expression"]) == int(result["content"])
         # The habit must not follow the operators, or GRPO has nothing to choose between.
         by_signs = collections.defaultdict(list)
         for row, example in zip(train, mapped, strict=True):

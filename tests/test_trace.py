@@ -60,7 +60,7 @@ def test_a_row_of_gsm8k_to_its_prompt(write_recipe: Callable[..., str], tmp_path
     made: list[Any] = []
     names = called(lambda: made.append(load_dataset(recipe.script, fmt, "grpo")))
     assert len(made[0][0]) == 9
-    check(names, 15, 7)
+    check(names, 15, 6)
 
 
 @pytest.mark.slow

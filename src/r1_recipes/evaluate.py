@@ -18,7 +18,8 @@ from r1_recipes.common import console
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.files import write_whole
 from r1_recipes.common.yaml_text import read_yaml
-from r1_recipes.data.load import build_prompt, drop_overlap, load_dataset
+from r1_recipes.data.load import drop_overlap, load_dataset
+from r1_recipes.data.prompt import build_prompt
 from r1_recipes.data.sources import split_fix
 from r1_recipes.generation import complete, load_format
 from r1_recipes.models.smoke import example_rows, smoke_overrides
@@ -183,7 +184,8 @@ def ask(recipe: Recipe, question: str, backend: str) -> str:
 
     tokenizer, fmt = load_format(recipe, backend)
     question = (recipe.script.prompt_template or "{question}").replace("{question}", question)
-    rows = Dataset.from_list([{"prompt": build_prompt(question, fmt, recipe.script.few_shot)}])
+    asked = [{"role": "user", "content": question}]
+    rows = Dataset.from_list([{"prompt": build_prompt(asked, fmt, recipe.script.few_shot)}])
     [[made]] = complete(recipe, tokenizer, fmt, backend, rows, [(0.0, 1)])
     return fmt.full_text(made.text)
 

@@ -4,7 +4,7 @@ judge is asked. The mapper: each data set's columns give the letter of the right
 
 import pytest
 
-from r1_recipes.data.mappers.base import get_mapper
+from r1_recipes.data.mappers import get_mapper
 from r1_recipes.extras.choices import answer_match, choice_match, exact_match
 from r1_recipes.prompts import FORMATS, get_response_format
 from tests.support.chat_server import chat_server, reply

@@ -8,7 +8,7 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-from r1_recipes.data.load import build_prompt
+from r1_recipes.data.prompt import build_prompt
 from r1_recipes.models.tokenizer import load_tokenizer
 from r1_recipes.recipe import load_recipe
 from tests.core.prompts.test_served_template import USER, saved
@@ -24,7 +24,7 @@ def test_a_served_checkpoint_is_asked_as_in_training(
     tokenizer, fmt = load_tokenizer(load_recipe([write_recipe("grpo", **keys)], "grpo"))
     folder = shutil.copytree(small_model, tmp_path / "saved")
     saved(tokenizer, folder, fmt.system_prompt)
-    opening = build_prompt("?", fmt)[:-1]
+    opening = build_prompt(USER, fmt)[:-1]
     serve = ["vllm.entrypoints.cli.main", "serve", str(folder), "--served-model-name", "mine"]
     serve += ["--host", "127.0.0.1", "--dtype", "float32", "--enforce-eager", "--port"]
     with serving(lambda port: [*serve, str(port)], tmp_path) as url:

@@ -3,8 +3,6 @@
 Importing this imports no torch.
 """
 
-from typing import Any
-
 from r1_recipes.data.load import LoadReport, load_dataset
 from r1_recipes.data.mappers import MAPPERS, SkipRow, get_mapper, register_mapper
 from r1_recipes.data.sources import load_rows
@@ -18,12 +16,3 @@ __all__ = [
     "load_rows",
     "register_mapper",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name == "Mapper":
-        raise ImportError(
-            "a mapper is a function since 0.3, no class. Fix: def NAME(row, key=default): return "
-            "{'question': row['…'], 'solution': row['…']}"
-        )
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,8 +16,6 @@ Where does a row, or a part of it, go missing?
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import json
 import logging
 from collections import Counter
@@ -26,18 +24,16 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes.common.errors import RecipeError, located, unknown_name
+from r1_recipes.common.errors import RecipeError, located, require
 from r1_recipes.common.settings import from_mapping, limited
-from r1_recipes.data.mappers import Mapper, SkipRow, get_mapper
+from r1_recipes.data.mappers import SkipRow, get_mapper
 from r1_recipes.data.messages import say_once
-from r1_recipes.data.prompt import Rendering, build_prompt, trainer_columns, turn_tokens
+from r1_recipes.data.prompt import Rendering, trainer_columns, turn_tokens
 from r1_recipes.data.sources import load_rows
 from r1_recipes.prompts import ResponseFormat
 
 if TYPE_CHECKING:
     from datasets import Dataset
-
-__all__ = ["LoadReport", "build_prompt", "drop_overlap", "drop_unanswered", "load_dataset"]
 
 logger = logging.getLogger(__name__)
 
@@ -47,8 +43,6 @@ prompt prompts completion completions completion_ids messages solution question 
 chosen rejected image images environment environments trainer_state log_extra log_metric
 """
 _RESERVED = frozenset(_RESERVED_NAMES.split())
-# Columns that SFTTrainer passes to the chat template.
-_TEMPLATE_COLUMNS = ("chat_template_kwargs", "tools")
 COLUMN_KEYS = ("prompt_column", "solution_column", "reasoning_column")
 # Mappers that read their column names from COLUMN_KEYS.
 COLUMNS_BY_KEYS = ("auto", "math", "prompt_solution", "verifiable_code")
@@ -153,9 +147,9 @@ def load_dataset(
         from r1_recipes.extras.agents.build import schemas
 
         tools = schemas(args.tools or (), args.environment)
-    tokens = turn_tokens(tokenizer) if tokenizer is not None else ()
     if method == "reward":  # pairs are used as they are
         fmt = replace(fmt, system_prompt="")
+    tokens = turn_tokens(tokenizer) if tokenizer is not None else ()
     how, report = Rendering(args, fmt, method, tokenizer, tokens, tools), LoadReport()
     if args.dataset_mixture:
         dataset = _mixture(how, split, rows, report)
@@ -163,14 +157,16 @@ def load_dataset(
         name = args.dataset_train_split if split == "train" else args.dataset_test_split
         part = Part(args.dataset_name, args.dataset_config, args.dataset_revision, name)
         dataset = _rendered(how, part, rows, report)
-    if len(dataset) and tokenizer is not None and args.max_prompt_tokens is not None:
+    if tokenizer is not None and args.max_prompt_tokens is not None:
         dataset = _short_enough(dataset, how, report)
     limit = args.max_samples if split == "train" else args.max_eval_samples
     dataset = dataset.select(range(min(len(dataset), limit or len(dataset))))
     report.kept = len(dataset)
     if not report.kept:
-        name = args.dataset_name or "dataset_mixture"
-        raise RecipeError(f"dataset {name}, split {split!r}: all rows were dropped: {report}")
+        raise RecipeError(
+            f"dataset {args.dataset_name or 'dataset_mixture'}, split {split!r}: all rows were "
+            f"dropped: {report}"
+        )
     return dataset, report
 
 
@@ -178,26 +174,49 @@ def _rendered(
     how: Rendering, part: Part, rows: Any, report: LoadReport, where: str = "", seed: int = 0
 ) -> Dataset:
     """Return the trainer's columns of one dataset's rows, and count the rows that are dropped."""
-    from datasets.fingerprint import Hasher  # heavy
+    from datasets import Features, Json, List, Value  # heavy
+    from datasets.fingerprint import Hasher
 
-    args = how.args
     if rows is None:
-        options = {"config": part.config, "revision": part.revision, "hub": args.hub}
-        options["task_config"] = part.task_config or args.task_config
+        options = {"config": part.config, "revision": part.revision, "hub": how.args.hub}
+        options["task_config"] = part.task_config or how.args.task_config
         rows = load_rows(part.id, part.split, **options)
-        if part.columns or part.weight != 1:
-            rows = _share(rows, part, seed)
+        rows = rows.select_columns([*part.columns]) if part.columns else rows
+        share = range(round(part.weight * len(rows)))
+        rows = rows if part.weight == 1 else rows.shuffle(seed=seed).select(share)
     columns = rows.column_names
-    mapper = _mapper(how, part, columns)
-    if part.system_prompt is not None:
-        how = replace(how, fmt=replace(how.fmt, system_prompt=part.system_prompt))
-    keep = _kept_columns(args, how.method, columns)
-    features = _features(how, rows, keep) if how.method == "sft" else None
-    read = {*keep} if features else set()
+    mapper, keep = _mapper(how, part, columns), _kept_columns(how.args, how.method, columns)
+    asked = how.fmt.system_prompt if part.system_prompt is None else part.system_prompt
+    how = replace(how, fmt=replace(how.fmt, system_prompt=asked))
+    task = {"task": part.task} if part.task and how.method in ("grpo", "generate") else {}
+    read: set[str] = set()
+    features = None
+    if how.method == "sft":
+        # Messages may have calls of tools, with any arguments. What other methods get is typed by
+        # the first rows.
+        types = {column: rows.features[column] for column in keep}
+        types |= {"prompt": List(Json()), "completion": List(Json())}
+        features = Features(types | ({"tools": Value("string")} if how.tools else {}))
+        read.update(keep)
+
+    def render(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        made: list[dict[str, Any]] = []
+        for values in zip(*batch.values(), strict=True):
+            cells = dict(zip(columns, values, strict=True))
+            row = Row(cells)
+            row.read = read
+            try:
+                rendered = trainer_columns(row, mapper(row), how)
+                made.append({name: cells[name] for name in keep} | rendered | task)
+            except SkipRow as reason:
+                report.dropped[f"{where}{reason}"] += 1
+        names = dict.fromkeys(chain(["prompt"], *made))
+        return {name: [row.get(name) for row in made] for name in names}
+
     # map() would cast a mapper's text to the type of the source's column of the same name.
     rows = rows.rename_columns({name: f"source {name}" for name in columns if name in _RESERVED})
-    dataset = rows.map(
-        functools.partial(_render, mapper, columns, keep, how, report.dropped, where, read),
+    dataset: Dataset = rows.map(
+        render,
         batched=True,
         batch_size=8 if "image" in columns else 1000,  # decoded pictures stay in memory
         remove_columns=rows.column_names,
@@ -207,10 +226,8 @@ def _rendered(
         desc=f"mapping {part.id}",
     )
     # What a trainer caches belongs to these rows, whatever the code of a mapper was and is.
-    digest = hashlib.blake2b(digest_size=8)
-    for batch in dataset.data.to_batches():
-        digest.update(batch.serialize())
-    dataset._fingerprint = digest.hexdigest()
+    batches = (batch.serialize().to_pybytes() for batch in dataset.data.to_batches())
+    dataset._fingerprint = Hasher.hash([*map(Hasher.hash, batches)])
     report.read += len(rows)
     unused = [column for column in columns if column not in read]
     report.unused += unused
@@ -219,45 +236,7 @@ def _rendered(
     return dataset
 
 
-def _render(
-    mapper: Mapper,
-    columns: list[str],
-    keep: list[str],
-    how: Rendering,
-    dropped: Counter[str],
-    where: str,
-    read: set[str],
-    batch: dict[str, list[Any]],
-) -> dict[str, list[Any]]:
-    """Return a batch of rows as the trainer's columns, without those that are dropped."""
-    made: list[dict[str, Any]] = []
-    for values in zip(*batch.values(), strict=True):
-        cells = dict(zip(columns, values, strict=True))
-        row = Row(cells)
-        row.read = read
-        try:
-            rendered = trainer_columns(row, mapper(row), how)
-            made.append({name: cells[name] for name in keep} | rendered)
-        except SkipRow as reason:
-            dropped[f"{where}{reason}"] += 1
-    names = dict.fromkeys(chain(["prompt"], *made))
-    return {name: [row.get(name) for row in made] for name in names}
-
-
-def _features(how: Rendering, rows: Dataset, keep: list[str]) -> Any:
-    """Return the types of SFT's columns. Some messages have calls of tools, with any arguments.
-
-    The columns of other methods are typed by their first rows.
-    """
-    from datasets import Features, Json, List, Value  # heavy
-
-    types = {column: rows.features[column] for column in keep}
-    types |= {"prompt": List(Json()), "completion": List(Json())}
-    return Features(types | ({"tools": Value("string")} if how.tools else {}))
-
-
 def _mapper(how: Rendering, part: Part, columns: list[str]) -> Any:
-    """Return the mapper of a dataset. SFT's ``auto`` takes whole conversations as they are."""
     args, found = how.args, {*columns}
     name, config = part.mapper or args.mapper, part.mapper_config or args.mapper_config or {}
     if name == "auto" and args.environment:
@@ -265,21 +244,13 @@ def _mapper(how: Rendering, part: Part, columns: list[str]) -> Any:
     # Another mapper refuses them by name. In a mixture they are for the parts that read them.
     if name in COLUMNS_BY_KEYS or not args.dataset_mixture:
         config = {key: getattr(args, key) for key in COLUMN_KEYS} | config
+    # SFT takes whole conversations as they are.
     if name == "auto" and how.method == "sft" and not any(map(config.get, COLUMN_KEYS)):
         if {"messages", "conversations"} & found and "reannotated_messages" not in found:
             name, config = "conversations", {"whole": True}
         elif {"prompt", "completion"} <= found:
             name, config = "prompt_completion", {"whole": True}
     return get_mapper(name, columns, **config)
-
-
-def _share(rows: Dataset, part: Part, seed: int) -> Dataset:
-    """Return a dataset's columns, and the share of its rows that the seed draws."""
-    import numpy  # heavy
-
-    rows = rows.select_columns([*part.columns]) if part.columns else rows
-    order = numpy.random.default_rng(seed).permutation(len(rows))
-    return rows if part.weight == 1 else rows.select(order[: round(part.weight * len(rows))])
 
 
 def _kept_columns(args: Any, method: str, columns: list[str]) -> list[str]:
@@ -290,14 +261,13 @@ def _kept_columns(args: Any, method: str, columns: list[str]) -> list[str]:
     """
     usable = [column for column in columns if column not in _RESERVED]
     for column in args.keep_columns or ():
-        if column not in usable:
-            raise RecipeError(f"keep_columns: {unknown_name('column', column, usable)}")
+        require(column in usable, "keep_columns", f"some of {', '.join(usable)}", column)
     if method in ("distill", "reward"):
         return []
     if args.keep_columns is not None:
         return args.keep_columns
-    if method == "sft":
-        return [column for column in columns if column in _TEMPLATE_COLUMNS]
+    if method == "sft":  # what SFTTrainer passes to the chat template
+        return [column for column in columns if column in ("chat_template_kwargs", "tools")]
     return [] if args.dataset_mixture and not args.environment else usable
 
 
@@ -311,49 +281,43 @@ def _mixture(how: Rendering, split: str, given: Any, report: LoadReport) -> Data
 
     mixture = from_mapping(Mixture, how.args.dataset_mixture, "dataset_mixture")
     size, mapped = mixture.test_split_size, []
-    if size is None and split == "test" and not given:
-        raise RecipeError(
-            "dataset_mixture: test_split_size: must be set, because evaluation needs a test split. "
-            "Fix: test_split_size: 128"
-        )
+    need = "set, because evaluation needs a test split"
+    has_test = size or split == "train" or given
+    require(has_test, "dataset_mixture: test_split_size", need, size, "test_split_size: 128")
     for number, part in enumerate(mixture.datasets):
         with located(f"dataset_mixture: dataset {number + 1} ({part.id}, weight {part.weight})"):
             source = given and given[number]
-            rows = _rendered(how, part, source, report, f"{part.id}: ", mixture.seed)
-            if not len(rows):
+            mapped.append(_rendered(how, part, source, report, f"{part.id}: ", mixture.seed))
+            if not len(mapped[-1]):
                 raise RecipeError(f"all rows were dropped: {report}")
-        if part.task and how.method in ("grpo", "generate"):
-            rows = rows.remove_columns([name for name in rows.column_names if name == "task"])
-            rows = rows.add_column("task", [part.task] * len(rows))
-        mapped.append(rows)
     if any("task" in rows.features for rows in mapped):
-        without = [("task" not in rows.features, rows) for rows in mapped]
-        mapped = [rows.add_column("task", [""] * len(rows)) if no else rows for no, rows in without]
-    with located("dataset_mixture: the datasets have different types in one column"):
+        mapped = [
+            rows if "task" in rows.features else rows.add_column("task", [""] * len(rows))
+            for rows in mapped
+        ]
+    with located("dataset_mixture"):
         whole = concatenate_datasets(mapped).shuffle(seed=mixture.seed)
-    with located("dataset_mixture: test_split_size"):
-        return (
-            whole if given or not size else whole.train_test_split(size, seed=mixture.seed)[split]
-        )
+        if given or not size:
+            return whole
+        return whole.train_test_split(size, seed=mixture.seed)[split]
 
 
 def _short_enough(dataset: Dataset, how: Rendering, report: LoadReport) -> Dataset:
-    """Return the rows whose prompts have at most ``max_prompt_tokens`` tokens."""
-    limit, kept = how.args.max_prompt_tokens, []
-    options = {"tools": json.loads(how.tools)} if how.tools else {}
-    for start in range(0, len(dataset), 1000):
-        prompts = dataset[start : start + 1000]["prompt"]
+    limit, fits = how.args.max_prompt_tokens, []
+    tools = {"tools": json.loads(how.tools)} if how.tools else {}
+    for batch in dataset.iter(1000):
         encoded = how.tokenizer.apply_chat_template(
-            prompts, add_generation_prompt=True, return_dict=True, **options
+            batch["prompt"], add_generation_prompt=True, return_dict=True, **tools
         )
-        ids = enumerate(encoded["input_ids"], start=start)
-        kept += [row for row, tokens in ids if len(tokens) <= limit]
-    return _selected(dataset, kept, report, f"prompt over max_prompt_tokens {limit}")
+        fits += [len(tokens) <= limit for tokens in encoded["input_ids"]]
+    return _kept(dataset, fits, report, f"prompt over max_prompt_tokens {limit}")
 
 
-def _selected(rows: Dataset, kept: list[int], report: LoadReport, reason: str) -> Dataset:
+def _kept(rows: Dataset, fits: list[bool], report: LoadReport, reason: str) -> Dataset:
+    kept = [row for row, fit in enumerate(fits) if fit]
     if len(kept) < len(rows):
         report.dropped[reason] += len(rows) - len(kept)
+    report.kept = len(kept)
     return rows.select(kept)
 
 
@@ -361,9 +325,8 @@ def drop_unanswered(rows: Dataset, report: LoadReport) -> Dataset:
     """Return the rows that have a reference answer, for a reward that compares with one."""
     if "solution" not in rows.features or "nums" in rows.features:
         return rows
-    kept = [row for row, solution in enumerate(rows["solution"]) if solution]
-    report.kept = len(kept)
-    return _selected(rows, kept, report, "no reference answer, with which a reward compares")
+    fits = list(map(bool, rows["solution"]))
+    return _kept(rows, fits, report, "no reference answer, with which a reward compares")
 
 
 def drop_overlap(train: Dataset, held_out: Dataset) -> tuple[Dataset, int]:

@@ -5,6 +5,7 @@ and both as JSON text or as lists side by side. What has no place in a prompt is
 """
 
 import ast
+import contextlib
 import functools
 import json
 import logging
@@ -28,22 +29,13 @@ _READ = {"role", "from", "content", "value", "tool_calls", "function_call", *_RE
 _AS_TEXT = re.compile(
     r"""\s*(?:\[\s*)?\{\s*["'](?:role|from)["']\s*:|\s*\[\s*\{\s*["'](?:content|value)["']\s*:"""
 )
-# Sky-T1, OpenThoughts and Bespoke-Stratos
-_THOUGHT = re.compile(
-    r"\s*<\|begin_of_thought\|>(.*?)<\|end_of_thought\|>\s*"
-    r"<\|begin_of_solution\|>(.*?)(?:<\|end_of_solution\|>)?\s*",
-    re.DOTALL,
-)
 
 
 class SkipRow(Exception):
     """Raise this for a row that cannot be used; the text says why, and is counted."""
 
 
-@functools.cache
-def say_once(text: str) -> None:
-    """Log a warning, but each text only once."""
-    logger.warning(text)
+say_once = functools.cache(logger.warning)  # each text only once
 
 
 def read_messages(row: dict[str, Any], column: str, speaker: str = "") -> list[Message]:
@@ -53,7 +45,7 @@ def read_messages(row: dict[str, Any], column: str, speaker: str = "") -> list[M
         row: The row.
         column: Its column with messages: a list as it stands or as JSON text, a single one, or
             lists side by side.
-        speaker: Whose message any other text is.
+        speaker: Whose message any other text or number is.
 
     Raises:
         SkipRow: There is no message, or one has a part that is not text.
@@ -61,10 +53,10 @@ def read_messages(row: dict[str, Any], column: str, speaker: str = "") -> list[M
     value = row.get(column)
     if isinstance(value, str) and _AS_TEXT.match(value):
         value = _parsed(value)
-    if not value or not str(value).strip():
+    if value in (None, [], {}) or not str(value).strip():
         raise SkipRow(f"column {column!r} is empty")
-    if isinstance(value, str) and speaker:
-        return [{"role": speaker, "content": value}]
+    if speaker and not isinstance(value, list | dict):
+        return [{"role": speaker, "content": str(value)}]
     if isinstance(value, dict) and isinstance(value.get("role", value.get("from")), list):
         # What datasets makes of a "sequence" of messages
         value = [dict(zip(value, turn, strict=True)) for turn in zip(*value.values(), strict=True)]
@@ -75,12 +67,9 @@ def read_messages(row: dict[str, Any], column: str, speaker: str = "") -> list[M
 
 
 def _parsed(text: str) -> Any:
-    """Return what a text holds: JSON, or what Python's ``str()`` writes, as in many CSV files."""
-    try:
+    with contextlib.suppress(ValueError):
         return json.loads(text)
-    except ValueError:
-        pass
-    try:
+    try:  # what Python's str() writes, as in many CSV files
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
         raise SkipRow(f"a text that is neither JSON nor Python: {text:.60}") from None
@@ -110,8 +99,7 @@ def _read_message(message: dict[str, Any]) -> Message:
 
 
 def _read_content(content: Any) -> tuple[str, list[str]]:
-    """Return the text of a message's content, and the reasoning among its parts."""
-    texts, thoughts = [], []
+    texts, thoughts = [], []  # models of 2026 write their reasoning as parts, too
     for part in content if isinstance(content, list) else [content or ""]:
         part = part if isinstance(part, dict) else {"text": part}
         if thought := part.get("thinking") or part.get("reasoning"):
@@ -125,10 +113,8 @@ def _read_content(content: Any) -> tuple[str, list[str]]:
 
 
 def _read_calls(calls: Any) -> list[dict[str, Any]]:
-    """Return calls of tools with their arguments as mappings, as chat templates read them.
-
-    OpenAI has the arguments as JSON text, and once had a single ``function_call``.
-    """
+    # Chat templates read the arguments as mappings. OpenAI has them as JSON text, and once had a
+    # single function_call.
     calls, read = _parsed(calls) if isinstance(calls, str) else calls, []
     for call in calls if isinstance(calls, list) else [calls]:
         function = dict(call.get("function") or call)
@@ -139,45 +125,34 @@ def _read_calls(calls: Any) -> list[dict[str, Any]]:
     return read
 
 
-def with_think_tags(text: str) -> str:
-    """Return a text with the tags of Sky-T1 and OpenThoughts written as ``<think>``."""
-    thought = _THOUGHT.fullmatch(text)
-    return f"<think>\n{thought[1].strip()}\n</think>\n{thought[2].strip()}" if thought else text
-
-
 def with_earlier(row: dict[str, Any], messages: list[Message]) -> list[Message]:
     """Return messages after the row's own system message and history, if it has such columns.
 
     ``history`` holds pairs of question and answer, as in LLaMA-Factory and ms-swift.
     """
-    if messages[0]["role"] == "system":
-        return messages
     systems = [row.get(column) for column in ("system", "system_prompt")]
     texts = [text for text in systems if isinstance(text, str) and text.strip()]
-    earlier = [{"role": "system", "content": text} for text in texts[:1]]
+    earlier = [{"role": "system", "content": text} for text in dict.fromkeys(texts)]
     for question, answer in row.get("history") or ():
         earlier += [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
-    return earlier + messages
+    if not messages or messages[0]["role"] != "system":
+        return earlier + messages
+    if earlier not in ([], messages[:1]):
+        say_once("columns 'system' and 'history' are left out beside a system message")
+    return messages
 
 
-def split_answer(messages: list[Message]) -> tuple[list[Message], str]:
-    """Return the messages up to the last question, and the answer of the assistant to it."""
+def exchange(messages: list[Message]) -> dict[str, Any]:
+    """Return a conversation as a mapped row: the last answer of the assistant is the response."""
     roles = [message["role"] for message in messages]
     if "assistant" not in roles:
         raise SkipRow("no assistant message")
     end = len(roles) - 1 - roles[::-1].index("assistant")
     if end < len(roles) - 1:
         say_once("messages after the last one of the assistant are left out")
-    if "user" not in roles[:end]:
-        raise SkipRow("no user message before the answer")
-    if not messages[end]["content"].strip():
-        raise SkipRow("the last message of the assistant is empty")
-    return messages[:end], messages[end]["content"]
-
-
-def last_question(messages: list[Message]) -> str:
-    """Return the text of the last message of the user, or ``""``."""
-    return ([""] + [turn["content"] for turn in messages if turn["role"] == "user"])[-1]
+    answer = messages[end]
+    mapped = {**_asked(messages[:end]), "response": answer["content"]}
+    return mapped | ({"tool_calls": answer["tool_calls"]} if "tool_calls" in answer else {})
 
 
 def as_prompt(row: dict[str, Any], messages: list[Message]) -> dict[str, Any]:
@@ -185,8 +160,11 @@ def as_prompt(row: dict[str, Any], messages: list[Message]) -> dict[str, Any]:
     if messages[-1]["role"] == "assistant":
         say_once("the answer at the end of a prompt is left out")
         messages = messages[:-1]
-    question = last_question(messages)
-    if not question.strip():
-        raise SkipRow("the prompt has no message of the user")
-    messages = with_earlier(row, messages)
-    return {"question": question, "messages": messages} if messages[1:] else {"question": question}
+    return _asked(with_earlier(row, messages))
+
+
+def _asked(messages: list[Message]) -> dict[str, Any]:
+    questions = [turn["content"] for turn in messages if turn["role"] == "user"]
+    if not questions or not questions[-1].strip():
+        raise SkipRow("no message of the user")
+    return {"question": questions[-1], "messages": messages}

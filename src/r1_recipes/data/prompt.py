@@ -5,8 +5,6 @@ of a row without a reference answer is left out, which is said once; ``_HIDDEN``
 of a mapped row that no reward sees.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence
@@ -14,13 +12,13 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from r1_recipes.common.errors import RecipeError, located
+from r1_recipes.common.errors import RecipeError, require
 from r1_recipes.data.mappers import MappedRow, SkipRow
 from r1_recipes.data.messages import Message, say_once
 from r1_recipes.prompts import ResponseFormat
 
 # Keys of a mapped row that do not become columns: of any method, and of GRPO.
-_HIDDEN = {"rejected", "messages", "well_formed", "calls"}
+_HIDDEN = {"rejected", "messages", "well_formed", "tool_calls"}
 _TAKEN = ("prompt", "prompts", "completion", "completions", "completion_ids", "log_extra")
 _HIDDEN_FROM_GRPO = _HIDDEN | {"question", "reasoning", "answer", "response"}
 _SLOT = re.compile(r"\{([^{}\n]+)\}")
@@ -72,27 +70,30 @@ def trainer_columns(row: dict[str, Any], mapped: MappedRow, how: Rendering) -> d
             f"or raise SkipRow('why') to drop the row, got {mapped!r:.80}"
         )
     if "turns" in mapped:
-        columns = _conversation(mapped, how)
+        columns = _target_columns([*mapped["turns"]], mapped, how)
     else:
-        *earlier, last = mapped.get("messages") or [{"role": "user", "content": mapped["question"]}]
-        if how.args.prompt_template is not None and last["role"] == "user":
-            last = {**last, "content": _filled(how.args.prompt_template, row, mapped)}
-        columns = {"prompt": build_prompt(last, how.fmt, how.args.few_shot, earlier)}
+        asked = {"role": "user", "content": mapped["question"]}
+        messages = list(mapped.get("messages") or [asked])
+        if how.args.prompt_template is not None and messages[-1]["role"] == "user":
+            filled = _filled(how.args.prompt_template, row, mapped)
+            messages[-1] = {**messages[-1], "content": filled}
+        prompt = build_prompt(messages, how.fmt, how.args.few_shot)
+        columns = {"prompt": prompt}
         if how.method == "grpo":
             if mapped.get("response") and "solution" not in mapped:
                 say_once("the answers of the rows are not used: grpo samples its own")
             columns |= {key: mapped[key] for key in mapped if key not in _HIDDEN_FROM_GRPO}
         else:
-            columns |= _other_columns(mapped, how)
-    if how.method != "sft" and any(len(message) > 2 for message in columns["prompt"]):
-        raise SkipRow("a call of a tool before the question, which only sft can use")
+            columns |= _other_columns(prompt, mapped, how)
+    calls = "tool_calls" in mapped or any(len(message) > 2 for message in columns["prompt"])
+    if calls and how.method != "sft":
+        raise SkipRow("a call of a tool, which only sft can use")
     if how.turn_tokens:
         _check_texts(columns, how.turn_tokens)
     return columns
 
 
 def _check_texts(columns: dict[str, Any], tokens: Sequence[str]) -> None:
-    """Skip a row with a text that a chat template has been applied to already."""
     turns = chain(*(columns.get(key, ()) for key in ("prompt", "completion", "chosen", "rejected")))
     texts = "\n".join(message["content"] for message in turns)
     for token in tokens:
@@ -105,37 +106,35 @@ def _check_texts(columns: dict[str, Any], tokens: Sequence[str]) -> None:
 
 
 def build_prompt(
-    question: str | Message,
-    fmt: ResponseFormat,
-    few_shot: Sequence[Any] | None = None,
-    earlier: Sequence[Message] = (),
+    messages: Sequence[Message], fmt: ResponseFormat, few_shot: Sequence[Any] | None = None
 ) -> list[Message]:
-    """Return the instruction, the worked examples, earlier messages and the question.
+    """Return the instruction, the worked examples and the messages, the question last.
 
     A system message of the row stands before the instruction, because one says who answers, and
     the other how.
     """
-    systems = [message["content"] for message in earlier if message["role"] == "system"]
+    systems = [message["content"] for message in messages if message["role"] == "system"]
     instruction = "\n\n".join(filter(None, [*systems, fmt.system_prompt]))
-    messages: list[Message] = [{"role": "system", "content": instruction}] if instruction else []
+    prompt: list[Message] = [{"role": "system", "content": instruction}] if instruction else []
     for number, example in enumerate(few_shot or (), start=1):
-        with located(f"few_shot: entry {number}"):
-            if not isinstance(example, dict) or set(example) != {"question", "reasoning", "answer"}:
-                raise ValueError(f"must have question, reasoning and answer, got {example!r}")
-            worked = fmt.render(str(example["reasoning"]), str(example["answer"]))
-        messages.append({"role": "user", "content": str(example["question"])})
-        messages.append({"role": "assistant", "content": worked})
-    messages += [message for message in earlier if message["role"] != "system"]
-    last = {"role": "user", "content": question} if isinstance(question, str) else question
-    return [*messages, last]
+        where, keys = f"few_shot: entry {number}", {"question", "reasoning", "answer"}
+        fits = isinstance(example, dict) and {*example} == keys
+        require(fits, where, "a mapping of question, reasoning and answer", example)
+        worked = fmt.render(str(example["reasoning"]), str(example["answer"]))
+        prompt.append({"role": "user", "content": str(example["question"])})
+        prompt.append({"role": "assistant", "content": worked})
+    return prompt + [message for message in messages if message["role"] != "system"]
 
 
-def _other_columns(mapped: MappedRow, how: Rendering) -> dict[str, Any]:
-    """Return the columns beside the prompt for a method other than GRPO."""
+def _other_columns(prompt: list[Message], mapped: MappedRow, how: Rendering) -> dict[str, Any]:
     if "image" in mapped:
         raise RecipeError(f"mapper: gives pictures, which {how.method} does not support. Fix: grpo")
     if how.method == "sft":
-        return _completion(mapped, how)
+        if "rejected" in mapped:
+            raise SkipRow("a preference pair. Fix: train on it with python -m r1_recipes.reward")
+        calls = {"tool_calls": mapped["tool_calls"]} if "tool_calls" in mapped else {}
+        answer = {"role": "assistant", "content": mapped.get("response", ""), **calls}
+        return _target_columns([*prompt, answer], mapped, how)
     if how.method == "reward":
         if "rejected" not in mapped:
             raise SkipRow("no pair of a chosen and a rejected message")
@@ -146,20 +145,6 @@ def _other_columns(mapped: MappedRow, how: Rendering) -> dict[str, Any]:
     earlier = (mapped.get("messages") or [])[:-1]
     columns = {key: mapped[key] for key in mapped if key not in _HIDDEN}
     return columns | ({"earlier_messages": earlier} if earlier else {})
-
-
-def _completion(mapped: MappedRow, how: Rendering) -> dict[str, Any]:
-    """Return the SFT target of a row, and the tools that it may call."""
-    if "rejected" in mapped:
-        raise SkipRow("a preference pair. Fix: train on it with python -m r1_recipes.reward")
-    completion: list[Message] = []
-    for call in mapped.get("calls") or ():
-        function = {"name": call["name"], "arguments": call["arguments"]}
-        calls = [{"type": "function", "function": function}]
-        completion.append({"role": "assistant", "content": "", "tool_calls": calls})
-        completion.append({"role": "tool", "name": call["name"], "content": call["result"]})
-    completion.append({"role": "assistant", "content": target(mapped, how.fmt)})
-    return {"completion": completion, **({"tools": how.tools} if how.tools else {})}
 
 
 def target(mapped: MappedRow, fmt: ResponseFormat) -> str:
@@ -211,33 +196,29 @@ def _with_prefill(response: str, fmt: ResponseFormat) -> str:
     return f"{fmt.prefill.rstrip()}\n\n{closing}\n\n{rest}"
 
 
-def _conversation(mapped: MappedRow, how: Rendering) -> dict[str, Any]:
-    """Return a whole conversation, split where the last answer begins.
-
-    A mapped row with ``well_formed`` gets the recipe's instruction, if the recipe has one.
-    """
+def _target_columns(turns: list[Message], mapped: MappedRow, how: Rendering) -> dict[str, Any]:
+    """Return SFT's prompt and completion: the last answer, with the calls of tools before it."""
     if how.method != "sft":
         raise SkipRow("a whole conversation, which only sft can use")
-    turns: list[Message] = mapped["turns"]
     end = max((n for n, turn in enumerate(turns) if turn["role"] == "assistant"), default=0)
+    if not end:
+        raise SkipRow("no assistant message after another message")
+    if end < len(turns) - 1:
+        say_once(
+            "messages after the last one of the assistant are trained on, without "
+            "assistant_only_loss"
+        )
     if any("tool_calls" in turn for turn in turns):
         _check_calls(how)
-    if end < len(turns) - 1:
-        left = "left out" if "well_formed" in mapped else "trained on, without assistant_only_loss"
-        say_once(f"messages after the last one of the assistant are {left}")
-    if "well_formed" in mapped:
-        turns = build_prompt(turns[end], how.fmt, earlier=turns[:end])
-        end = len(turns) - 1
-    if "tool_calls" not in turns[end] and turns[end]["role"] == "assistant":
-        answer = {"response": turns[end]["content"], "well_formed": mapped.get("well_formed")}
-        text = target(answer, how.fmt)
-        turns = [*turns[:end], {**turns[end], "content": text}, *turns[end + 1 :]]
+    if "tool_calls" not in turns[end]:
+        if "turns" in mapped:
+            mapped = {"response": turns[end]["content"], "well_formed": False}
+        turns[end] = {**turns[end], "content": target(mapped, how.fmt)}
     start = end
     while start > 1 and (turns[start - 1]["role"] == "tool" or "tool_calls" in turns[start - 1]):
         start -= 1
-    if start < 1:
-        raise SkipRow("no assistant message after another message")
-    return {"prompt": turns[:start], "completion": turns[start:]}
+    columns = {"prompt": turns[:start], "completion": turns[start:]}
+    return columns | ({"tools": how.tools} if how.tools else {})
 
 
 def _check_calls(how: Rendering) -> None:

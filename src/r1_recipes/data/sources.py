@@ -17,8 +17,14 @@ from r1_recipes.common.names import NAMES, load
 if TYPE_CHECKING:
     from datasets import Dataset
 
-_READERS = {".parquet": "parquet", ".csv": "csv", ".tsv": "csv"}  # CSV is read here
-_READERS |= dict.fromkeys((".json", ".jsonl", ".ndjson"), "json")
+_READERS = {
+    ".parquet": "parquet",
+    ".csv": "csv",  # read here
+    ".tsv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+}
 
 
 def load_rows(
@@ -49,8 +55,7 @@ def load_rows(
     prefix, _, rest = name.partition(":")
     path = shipped(Path(name))
     if prefix in NAMES["dataset"] and not path.exists():
-        generated: Dataset = load("dataset", prefix)(rest, split, task_config or {})
-        return generated
+        return load("dataset", prefix)(rest, split, task_config or {})
     from datasets import Features, Json, load_dataset, load_from_disk  # heavy
 
     try:
@@ -58,40 +63,38 @@ def load_rows(
         if place["path"] == "csv":
             rows = _part(_read_csv(path), split)
         elif (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
-            saved = load_from_disk(str(path))
-            whole = split.partition("[")[0]
-            rows = _part(saved[whole] if isinstance(saved, dict) else saved, split)
+            rows = _part(load_from_disk(str(path)), split)
         else:
             rows = load_dataset(**place, split=split)
             # pyarrow takes a text such as 2024-01-01T10:00:00 in JSON for a time, which prints in
             # another spelling.
             times = [column for column, kind in rows.features.items() if "timestamp" in str(kind)]
             if times and rows.info.builder_name == "json":
-                features = Features(rows.features | dict.fromkeys(times, Json()))
-                rows = load_dataset(**place, split=split, features=features)
+                types = Features(rows.features | dict.fromkeys(times, Json()))
+                rows = load_dataset(**place, split=split, features=types)
         if not len(rows):
             raise ValueError("holds no rows")
     # A torn file, a wrong configuration, a network that is down: each library has types of its own,
     # and says which.
     except Exception as error:
-        where = f"{name}{f' ({config})' if config else ''}, split {split!r}"
-        beside = [] if path.exists() else [each.name for each in path.parent.glob("*")]
-        close = nearest(path.name, beside, 1)
-        hint = "".join(f" Did you mean {path.parent / each}?" for each in close)
+        where = f"dataset_name: {name}{f' ({config})' if config else ''}, split {split!r}"
         cause = first_line(error.__cause__ or error)
-        raise RecipeError(f"dataset_name: {where}: cannot be read: {cause}{hint}") from error
+        beside = [] if path.exists() else [each.name for each in path.parent.glob("*")]
+        for close in nearest(path.name, beside, 1):
+            cause += f" Did you mean {path.parent / close}?"
+        raise RecipeError(f"{where}: cannot be read: {cause}") from error
     return rows
 
 
 def _place(
     path: Path, name: str, split: str, config: str | None, revision: str | None, hub: str
 ) -> dict[str, Any]:
-    """Return where a file, a folder or a dataset of a hub is, as datasets takes it."""
     reader, whole = _READERS.get(path.suffix.lower()), split.partition("[")[0]
     if path.is_file() or reader:
         if not reader or whole not in ("train", "test", "validation"):
-            endings = ", ".join(_READERS)
-            raise ValueError(f"a file ends in {endings}, and is read as train, test or validation")
+            raise ValueError(
+                f"a file ends in {', '.join(_READERS)}, and is read as train, test or validation"
+            )
         if not path.is_file():
             raise ValueError(f"no such file (looked in {Path.cwd()}, then beside the recipe)")
         return {"path": reader, "data_files": {whole: str(path)}}
@@ -106,21 +109,19 @@ def _place(
     return {**place, "name": config}
 
 
-def _part(rows: Dataset, split: str) -> Dataset:
-    """Return the rows of ``train[-128:]``, as datasets does for the files that it reads."""
-    bounds = re.fullmatch(r"\w+(?:\[(-?\d+)?:(-?\d+)?\])?", split)
-    if bounds is None:
-        raise ValueError("a part must be given by row numbers: train[-128:]")
-    first, last = (int(bound) if bound else None for bound in bounds.groups())
-    return rows.select(range(len(rows))[first:last])
+def _part(source: Any, split: str) -> Dataset:
+    from datasets import Dataset, ReadInstruction  # heavy
+
+    # datasets reads train[-128:] itself, but not of rows that are in memory already.
+    splits = {split.partition("[")[0]: source} if isinstance(source, Dataset) else source
+    sizes = {name: len(rows) for name, rows in splits.items()}
+    (part,) = ReadInstruction.from_spec(split).to_absolute(sizes)
+    return splits[part.splitname].select(range(part.from_, part.to))
 
 
 def _read_csv(path: Path) -> Dataset:
-    """Read a CSV file with every cell as text, and an empty one as None.
-
-    pandas, with which datasets reads CSV, makes 7 of 007 and nothing of NA. An unquoted 1,080 in
-    the first line shifts all its columns in silence.
-    """
+    # Every cell is text, and an empty one None. pandas, with which datasets reads CSV, makes 7 of
+    # 007 and nothing of NA. An unquoted 1,080 in the first line shifts all its columns in silence.
     from datasets import Dataset  # heavy
 
     csv.field_size_limit(2**31 - 1)  # characters; Python's default is 131,072
@@ -132,8 +133,10 @@ def _read_csv(path: Path) -> Dataset:
         names, rows = reader.fieldnames or [], []
         for row in reader:
             if None in row or None in row.values() or len(row) < len(names):
-                fix = f"one name a column, and cells that contain {delimiter!r} in double quotes"
-                raise ValueError(f"line {reader.line_num} does not fit the header. Fix: {fix}")
+                raise ValueError(
+                    f"line {reader.line_num} does not fit the header. Fix: one name a column, and "
+                    f"cells that contain {delimiter!r} in double quotes"
+                )
             rows.append({name: cell or None for name, cell in row.items() if name})
     return Dataset.from_list(rows)
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from r1_recipes.common.errors import require
 from r1_recipes.common.messages import completion_texts, last_user_text
-from r1_recipes.data.mappers.base import MappedRow, SkipRow, register_mapper
-from r1_recipes.data.mappers.base import text as cell
+from r1_recipes.data.mappers import MappedRow, SkipRow, register_mapper
+from r1_recipes.data.mappers import text as cell
 from r1_recipes.extras import judges
 from r1_recipes.prompts import ResponseFormat, boxed_spans
 from r1_recipes.rewards.answers import judged

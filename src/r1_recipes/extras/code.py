@@ -15,7 +15,7 @@ from r1_recipes.common.errors import RecipeError, require
 from r1_recipes.common.messages import completion_texts
 from r1_recipes.common.plugins import import_object
 from r1_recipes.common.processes import cores_per_rank
-from r1_recipes.data.mappers.base import MappedRow, SkipRow, register_mapper, text
+from r1_recipes.data.mappers import MappedRow, SkipRow, register_mapper, text
 from r1_recipes.extras import sandbox
 from r1_recipes.prompts import ResponseFormat
 from r1_recipes.rewards.form import shown_text

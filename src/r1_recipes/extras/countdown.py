@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from r1_recipes.common.errors import RecipeError, require, unknown_name
 from r1_recipes.common.messages import completion_texts
-from r1_recipes.data.mappers.base import MappedRow, SkipRow, register_mapper, text
+from r1_recipes.data.mappers import MappedRow, SkipRow, register_mapper, text
 from r1_recipes.extras.generated import Draws, distinct_rows
 from r1_recipes.prompts import ResponseFormat, between
 from r1_recipes.rewards.answers import parsed_answer

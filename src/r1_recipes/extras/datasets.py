@@ -3,8 +3,7 @@
 import json
 from typing import Any
 
-from r1_recipes.data.mappers.base import MappedRow, SkipRow, register_mapper, text
-from r1_recipes.data.mappers.chats import conversations
+from r1_recipes.data.mappers import MappedRow, SkipRow, conversations, register_mapper, text
 from r1_recipes.data.messages import as_prompt, read_messages
 from r1_recipes.prompts.formats import boxes
 

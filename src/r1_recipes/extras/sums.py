@@ -5,7 +5,7 @@ from random import Random
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError, unknown_name
-from r1_recipes.data.mappers.base import MappedRow, register_mapper, text
+from r1_recipes.data.mappers import MappedRow, register_mapper, text
 from r1_recipes.extras.generated import Draws, distinct_rows
 
 SIGNS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
@@ -81,6 +81,12 @@ def sums(row: dict[str, Any], worked_share: float = 1.0, tool: str | None = None
         estimate = str(round(int(answer), -1))
         return {**mapped, "reasoning": f"{expression} is about {estimate}", "answer": estimate}
     if tool:
-        call = {"name": tool, "arguments": {"expression": expression}, "result": answer}
-        return {**mapped, "reasoning": f"The {tool} says {answer}.", "calls": [call]}
+        call = {"name": tool, "arguments": {"expression": expression}}
+        calls = [{"type": "function", "function": call}]
+        messages = [
+            {"role": "user", "content": question},
+            {"role": "assistant", "content": "", "tool_calls": calls},
+            {"role": "tool", "name": tool, "content": answer},
+        ]
+        return {**mapped, "messages": messages, "reasoning": f"The {tool} says {answer}."}
     return {**mapped, "reasoning": steps}

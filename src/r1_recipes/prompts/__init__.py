@@ -1,13 +1,14 @@
 """Response formats: define in one place how an answer is asked for, written and read."""
 
-from r1_recipes.prompts.catalogue import CHATML, FORMATS, get_response_format
 from r1_recipes.prompts.formats import (
+    CHATML,
+    FORMATS,
     ParsedResponse,
     ResponseFormat,
     between,
     boxed_spans,
     boxes,
-    leaves_open,
+    get_response_format,
     template_prefill,
 )
 
@@ -20,6 +21,5 @@ __all__ = [
     "boxed_spans",
     "boxes",
     "get_response_format",
-    "leaves_open",
     "template_prefill",
 ]

@@ -2,12 +2,21 @@
 
 Prompts, SFT targets, rewards and evaluation share one :class:`ResponseFormat`, so a prompt cannot
 ask for one format while a reward expects another. ``formats.yaml`` has those that recipes name.
+
+Importing this module imports neither torch nor transformers.
 """
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from r1_recipes.common.errors import RecipeError, located, unknown_name
+from r1_recipes.common.files import find_local
+from r1_recipes.common.settings import from_mapping
+from r1_recipes.common.yaml_text import read_yaml
 
 _BOX = "\\boxed{"
 # Models also write \boxed {72} and \fbox{72}. In \boxed 2 no brace says where the box ends.
@@ -67,8 +76,8 @@ class ResponseFormat:
     @cached_property
     def tags(self) -> tuple[str, ...]:
         """The delimiters in order. A response contains each of them exactly once."""
-        tags = (*(self.reasoning_tags or ()), *(self.answer_tags or ()))
-        return (*tags, _BOX) if self.boxed else tags
+        box = (_BOX,) if self.boxed else ()
+        return (*(self.reasoning_tags or ()), *(self.answer_tags or ()), *box)
 
     def render(self, reasoning: str, answer: str) -> str:
         """Write a whole response, prefill included. Raise ValueError if it could not be read back.
@@ -194,15 +203,6 @@ def boxes(text: str) -> list[str]:
     return [text[start:end].strip() for start, end in boxed_spans(text)]
 
 
-def leaves_open(generation_prompt: str, tags: tuple[str, str]) -> bool:
-    """Return whether the model continues inside reasoning with these tags.
-
-    An empty ``<think></think>`` in the generation prompt means no reasoning.
-    """
-    _, opened, inside = generation_prompt.rpartition(tags[0])
-    return bool(opened) and tags[1] not in inside
-
-
 def template_prefill(generation_prompt: str, fmt: ResponseFormat) -> str:
     """Return the part of a generation prompt that belongs to the response, or ``""``.
 
@@ -212,3 +212,78 @@ def template_prefill(generation_prompt: str, fmt: ResponseFormat) -> str:
         return ""
     _, opening, inside = generation_prompt.rpartition(fmt.reasoning_tags[0])
     return opening + inside if opening else ""
+
+
+# A chat template for models without one
+CHATML = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + "
+    "message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+
+
+def _read_format(name: str, keys: Any, where: str) -> ResponseFormat:
+    keys = {"name": name, **keys} if isinstance(keys, Mapping) else keys
+    fmt = from_mapping(ResponseFormat, keys, where)
+    with located(where):  # a format has to read what it writes
+        for reasoning, answer in (("2 + 2 = 4", "4"), ("First.\n\nSecond.", "1,080")):
+            read = fmt.parse(fmt.render_completion(reasoning, answer))
+            if read != ParsedResponse(reasoning, answer, True):
+                raise ValueError(f"layout: writes {reasoning!r} and {answer!r}, but reads {read}")
+    return fmt
+
+
+FORMATS = {
+    name: _read_format(name, keys, f"formats.yaml: {name}")
+    for name, keys in read_yaml(Path(__file__).with_name("formats.yaml")).items()
+}
+
+
+def get_response_format(
+    name: str | Mapping[str, Any] | ResponseFormat,
+    *,
+    system_prompt: str | None = None,
+    prefill: str | None = None,
+    folder: Path | None = None,
+) -> ResponseFormat:
+    """Return a response format with a recipe's ``system_prompt`` and ``prefill``.
+
+    Args:
+        name: A name of ``FORMATS``, ``FILE.yaml:NAME``, a format's keys, or a format.
+        system_prompt: Replaces the format's own instruction.
+        prefill: Replaces the format's own prefill.
+        folder: Where ``FILE.yaml`` is looked for after the working directory.
+
+    Raises:
+        ValueError: There is no such format, or it cannot read what it writes.
+    """
+    if isinstance(name, ResponseFormat):
+        fmt = name
+    elif not isinstance(name, str):
+        fmt = _read_format("own", name, "response_format")
+    elif ".y" in name:
+        file, _, key = name.rpartition(":")
+        path = Path(find_local(file or name, folder or Path())).expanduser()
+        formats = read_yaml(path)
+        if key not in formats:
+            raise RecipeError(f"{path}: {unknown_name('response_format', key, formats)}")
+        fmt = _read_format(key, formats[key], f"{path}: {key}")
+    elif name in FORMATS:
+        fmt = FORMATS[name]
+    else:
+        unknown = unknown_name("response_format", name, FORMATS)
+        raise RecipeError(f"{unknown} To use your own format: FILE.yaml:NAME.")
+    given: dict[str, Any] = {"system_prompt": system_prompt, "prefill": prefill}
+    return replace(fmt, **{key: text for key, text in given.items() if text is not None})
+
+
+def written_out(value: Any, folder: Path) -> str | dict[str, Any]:
+    """Return a recipe's ``response_format`` so that it needs no other file.
+
+    It is a name of the package's formats, or the keys of the user's format in YAML's types.
+    """
+    fmt = get_response_format(value, folder=folder)
+    if isinstance(value, str) and value in FORMATS:
+        return value
+    keys = {key: [*item] if isinstance(item, tuple) else item for key, item in asdict(fmt).items()}
+    return {key: item for key, item in keys.items() if item is not None}

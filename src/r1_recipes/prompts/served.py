@@ -49,31 +49,7 @@ def add_system_prompt(processing_class: Any, text: str) -> None:
 
     The variables of training go.
     """
-    opening = system_message(text) if text else ""
-    processing_class.chat_template = with_opening(processing_class.chat_template, opening)
-
-
-def trained_system_prompt(fmt: ResponseFormat, rows: Any) -> str:
-    """Return the system prompt that training prompts start with, or "" if rows bring their own."""
-    step = max(1, len(rows) // 256)
-    for prompt in rows.select_columns("prompt")[::step]["prompt"]:
-        if isinstance(prompt, list) and prompt and prompt[0]["content"] == fmt.system_prompt:
-            return fmt.system_prompt
-    return ""
-
-
-def default_variables(variables: dict[str, Any]) -> str:
-    """Return Jinja that gives a template's variables values, such as ``enable_thinking``."""
-    lines = [
-        f"{{%- set {name} = {name} if {name} is defined else {_literal(value)} %}}\n"
-        for name, value in variables.items()
-    ]
-    return "".join(lines)
-
-
-def system_message(text: str) -> str:
-    """Return Jinja that puts a system message before a conversation that has none."""
-    return f"""\
+    opening = f"""\
 {{%- if messages and not (messages[0]['role'] in ['system', 'developer'] and messages[0]['content']) %}}
 {{%- set r1_text = {_literal(text)} %}}
 {{%- set r1_text = r1_text if messages[0]['content'] is string else [{{'type': 'text', 'text': r1_text}}] %}}
@@ -81,6 +57,23 @@ def system_message(text: str) -> str:
 {{%- set messages = [{{'role': 'system', 'content': r1_text}}] + r1_rest %}}
 {{%- endif %}}
 """  # noqa: E501 (Jinja, as it is saved)
+    template = with_opening(processing_class.chat_template, opening if text else "")
+    processing_class.chat_template = template
+
+
+def trained_system_prompt(fmt: ResponseFormat, rows: Any) -> str:
+    """Return the system prompt that training prompts start with, or "" if rows bring their own."""
+    sample = rows.select_columns("prompt")[:: max(1, len(rows) // 256)]["prompt"]
+    found = any(prompt[0]["content"] == fmt.system_prompt for prompt in sample)
+    return fmt.system_prompt if found else ""
+
+
+def default_variables(variables: dict[str, Any]) -> str:
+    """Return Jinja that gives a template's variables values, such as ``enable_thinking``."""
+    return "".join(
+        f"{{%- set {name} = {name} if {name} is defined else {_literal(value)} %}}\n"
+        for name, value in variables.items()
+    )
 
 
 # Repairs of templates, which stay in a saved checkpoint.

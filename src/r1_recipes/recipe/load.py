@@ -26,7 +26,7 @@ from r1_recipes.common.files import find_local, find_yaml
 from r1_recipes.common.masking import masked
 from r1_recipes.common.plugins import look_beside
 from r1_recipes.common.yaml_text import read_yaml
-from r1_recipes.prompts.catalogue import written_out
+from r1_recipes.prompts.formats import written_out
 from r1_recipes.recipe.rules import check, longest_sequence
 from r1_recipes.recipe.types import Recipe, Settings, argument_types, namespace_value
 from r1_recipes.rewards import REWARDS, reward_parameters

@@ -280,8 +280,8 @@ def test_a_date_in_a_file_stays_as_it_is_written(tmp_path: Path, gold: str) -> N
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (["Paris", "City of Paris"], r"holds 2 values .* Fix: .*row\['solution'\]\[0\]"),
-        ('["Paris", "City of Paris"]', "holds 2 values"),
+        (["Paris", "City of Paris"], r"holds a list .* Fix: .*row\['solution'\]\["),
+        ('["Paris", "City of Paris"]', "holds a list"),
         ({"value": "3", "unit": "cm"}, "holds a dict"),
         (b"3", "holds a bytes"),
     ],
@@ -395,20 +395,6 @@ def test_init_names_what_prompts_alone_lack(tmp_path: Path) -> None:
 
 
 # Own mappers
-
-
-def test_the_old_class_of_a_mapper_says_how_to_write_it_now(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = "from r1_recipes.data import Mapper\nclass Quiz(Mapper):\n    pass\n"
-    (tmp_path / "old_quiz.py").write_text(text)
-    (tmp_path / "new_quiz.py").write_text("class Quiz:\n    def __call__(self, row): ...\n")
-    monkeypatch.chdir(tmp_path)
-    rows = Dataset.from_list([{"frage": "1+1?"}])
-    for name in ("old_quiz", "new_quiz"):
-        args = RecipeArguments(dataset_name="rows", mapper=f"{name}.py:Quiz")
-        with pytest.raises(RecipeError, match=r"Fix: def NAME\(row, key=default\): return"):
-            load_dataset(args, get_response_format("boxed"), "grpo", rows=rows)
 
 
 def test_a_mapper_of_ones_own_is_a_function_with_its_keys(

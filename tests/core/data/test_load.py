@@ -167,7 +167,7 @@ def test_the_report_counts_each_reason(tokenizer: Any) -> None:
 
 def test_prompt_tokens_are_those_of_the_rendered_prompt(tokenizer: Any) -> None:
     rows = Dataset.from_list([gsm8k(5)])
-    prompt = build_prompt(gsm8k(5)["question"], FMT)
+    prompt = build_prompt([{"role": "user", "content": gsm8k(5)["question"]}], FMT)
     encoded = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)
     size = len(encoded["input_ids"])
     args = arguments(max_prompt_tokens=size)
@@ -203,7 +203,9 @@ def test_few_shot_turns_are_written_in_the_format() -> None:
     prompt = load_dataset(arguments(few_shot=[shot]), FMT, "grpo", rows=rows)[0][0]["prompt"]
     assert [turn["role"] for turn in prompt] == ["system", "user", "assistant", "user"]
     assert prompt[2]["content"] == FMT.render("1 and 1 is 2.", "2")
-    with pytest.raises(RecipeError, match="few_shot: entry 1: must have question, reasoning and"):
+    with pytest.raises(
+        RecipeError, match="few_shot: entry 1: must be a mapping of question, reasoning"
+    ):
         load_dataset(arguments(few_shot=[{"question": "1+1?"}]), FMT, "grpo", rows=rows)
 
 
@@ -245,7 +247,9 @@ def test_a_mixture_is_split_by_its_seed_whatever_is_too_long(
     """An evaluation has no limit of length, and must not see rows of the training."""
     args = mixture(seed=1, test_split_size=12)
     test = load_dataset(args, FMT, "grpo", split="test")[0]["solution"][:]
-    longer = build_prompt(gsm8k(10)["question"], FMT)  # than those of Ana's first ten purchases
+    longer = build_prompt(
+        [{"role": "user", "content": gsm8k(10)["question"]}], FMT
+    )  # than those of Ana's first ten purchases
     encoded = tokenizer.apply_chat_template(longer, add_generation_prompt=True, return_dict=True)
     args.max_prompt_tokens = len(encoded["input_ids"]) - 1
     train, report = load_dataset(args, FMT, "grpo", tokenizer=tokenizer)
@@ -274,7 +278,7 @@ def test_a_mixture_is_split_by_its_seed_whatever_is_too_long(
         ),
         (lambda m: m["datasets"][1].update(mapper="gsm8k"), "dataset 2 .* needs column 'question'"),
         (lambda m: m.update(datasets=[]), "datasets: must be a list of mappings of id, "),
-        (lambda m: m.update(test_split_size=60), "test_split_size"),
+        (lambda m: m.update(test_split_size=60), "dataset_mixture: test_size=60"),
     ],
 )
 def test_a_mixture_that_cannot_be_made_names_the_fault(

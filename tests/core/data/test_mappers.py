@@ -54,12 +54,6 @@ MAPPED: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
         {**example_rows("openthoughts")[0], "ground_truth_solution": "So \\boxed{42}."},
         {"solution": "42", "task": "math", "reasoning": "Six sevens are 42."},
     ),
-    (
-        "conversations",
-        {"wrappers": "keep"},
-        {"messages": [CALL[0], {"role": "assistant", "content": "<|begin_of_thought|>a"}]},
-        {"response": "<|begin_of_thought|>a"},
-    ),
     ("verl", {}, {**VERL, "reward_model": {"ground_truth": 0.5}}, {"solution": "0.5", "task": "x"}),
     ("safe_rlhf", {}, example_rows("safe_rlhf")[0] | {"safer_response_id": 1.0}, {}),
     (
@@ -124,8 +118,8 @@ SKIPPED = [
     ("math", {"problem": "p", "answer": "proof"}, "a proof"),
     ("prompt_solution", {"prompt": "", "solution": "1"}, "column 'prompt' is empty"),
     ("conversations", {"messages": CALL[:1]}, "no assistant message"),
-    ("conversations", {"messages": CALL[1:]}, "no user message before the answer"),
-    ("preference", {"chosen": "a", "rejected": "b"}, "no user message before the answer"),
+    ("conversations", {"messages": CALL[1:]}, "no message of the user"),
+    ("preference", {"chosen": "a", "rejected": "b"}, "no message of the user"),
     ("preference", {"prompt": "q", "chosen": "a", "rejected": "a"}, "must be different answers"),
     ("preference", {"prompt": "q", "chosen": "a", "rejected": None}, "'rejected' is empty"),
     (

@@ -198,6 +198,15 @@ TARGETS = {
         [f"system: {PIRATE}", f"user: {ASKED}"],
         "8",
     ),
+    "a column of instructions beside another": Shape(
+        {
+            "conversations": [shared("system", PIRATE), shared("human", ASKED), shared("gpt", "8")],
+            "system": "Be brief.",
+        },
+        [f"system: {PIRATE}", f"user: {ASKED}"],
+        "8",
+        named=("Be brief.", "left out beside a system message"),
+    ),
     "calls with arguments as text": Shape(
         {
             "messages": [
@@ -348,6 +357,10 @@ def test_a_row_becomes_a_pair(name: str, caplog: pytest.LogCaptureFixture) -> No
 
 
 REFUSED = {
+    "a call as the answer": (
+        {"messages": [said("user", "a"), said("assistant", "", tool_calls=[{"function": CALL}])]},
+        "a call of a tool, which only sft can use",
+    ),
     "an image": (
         {"prompt": [said("user", [{"type": "image_url", "image_url": {"url": "u"}}])]},
         "image_url",
@@ -372,8 +385,9 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_row_that_cannot_be_used_says_why(name: str, caplog: pytest.LogCaptureFixture) -> None:
     row, reason = REFUSED[name]
+    mapper = "conversations" if "messages" in row else "prompt_solution"
     with pytest.raises(RecipeError, match=reason):
-        loaded(Shape(row, [], keys={"mapper": "prompt_solution"}), "grpo", caplog)
+        loaded(Shape(row, [], keys={"mapper": mapper}), "grpo", caplog)
 
 
 def test_both_instructions_reach_the_model() -> None:

@@ -2,7 +2,6 @@
 
 import pytest
 
-from r1_recipes.common.errors import RecipeError
 from r1_recipes.prompts import FORMATS, ParsedResponse, get_response_format, template_prefill
 
 
@@ -87,6 +86,9 @@ def test_think_answer_reads(completion, answer, well_formed):
         ("<think>\na\n</think>\n\\boxed{5} or \\boxed{72}", None, False),
         ("<think>\na\n</think>\n\\boxed{\\frac{1}{2}}", "\\frac{1}{2}", True),
         ("<think>\na\n</think>\n\\boxed{72", None, False),
+        ("<think>\na\n</think>\n\\boxed{72}, so \\boxed{ 72 }", "72", False),
+        ("<think>\na\n</think>\n\\boxed {72}", "72", True),
+        ("<think>\na\n</think>\n\\fbox{72}", "72", True),
         ("<think>\na\n</think>\n\\boxed{72} and then I ramble on about 71", "72", False),
     ],
 )
@@ -172,24 +174,3 @@ def test_a_template_that_opens_the_reasoning_is_found():
     assert template_prefill("<｜Assistant｜><think>\n", fmt) == "<think>\n"
     assert template_prefill("<|im_start|>assistant\n", fmt) == ""
     assert template_prefill("<｜Assistant｜><think>\n", FORMATS["boxed"]) == ""
-
-
-PLAN = {
-    "system_prompt": "Plan between <plan> and </plan>, then <result> and </result>.",
-    "layout": "<plan>\n{reasoning}\n</plan>\n<result>\n{answer}\n</result>",
-    "reasoning_tags": ["<plan>", "</plan>"],
-    "answer_tags": ["<result>", "</result>"],
-}
-
-
-@pytest.mark.parametrize(
-    "changes, key",
-    [
-        ({"systm_prompt": ""}, "systm_prompt"),
-        ({"layout": "{reasoning} only"}, "response_format"),
-        ({"answer_tags": ["<r>", "</r>"]}, "response_format"),
-    ],
-)
-def test_a_mistake_in_an_own_format_is_named_by_its_key(changes, key):
-    with pytest.raises(RecipeError, match=key):
-        get_response_format({**PLAN, **changes})

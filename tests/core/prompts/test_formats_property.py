@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.prompts import FORMATS, ParsedResponse, ResponseFormat, get_response_format
-from r1_recipes.prompts.catalogue import written_out
+from r1_recipes.prompts.formats import written_out
 
 OWN = {
     "plan": {
@@ -110,22 +110,6 @@ def test_a_loop_is_read_in_linear_time(name: str, loop: str) -> None:
     ALL[name].parse(text)
     # Quadratic reading would take minutes.
     assert time.process_time() - start < 2
-
-
-@pytest.mark.parametrize(
-    ("completion", "answer"),
-    [
-        ("<think>\na\n</think>\n\\boxed{5} or \\boxed{72}", None),  # two answers are none
-        ("<think>\na\n</think>\n\\boxed{72}, so \\boxed{ 72 }", "72"),
-        ("<think>\na\n</think>\n\\boxed {72}", "72"),
-        ("<think>\na\n</think>\n\\fbox{72}", "72"),
-        ("<think>\na \\boxed{71}\n</think>\n\\boxed{\\frac{1}{2}}", "\\frac{1}{2}"),
-        ("<think>\n\\boxed{72}\n</think>\nno idea", None),
-        ("<think>\na\n</think>\n\\boxed{72", None),
-    ],
-)
-def test_boxes(completion: str, answer: str | None) -> None:
-    assert FORMATS["think_boxed"].parse(completion).answer == answer
 
 
 @pytest.mark.parametrize("name", OWN)

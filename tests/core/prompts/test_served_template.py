@@ -14,17 +14,17 @@ from datasets import Dataset
 from transformers import AutoTokenizer
 
 from r1_recipes import grpo, sft
-from r1_recipes.data.load import build_prompt
+from r1_recipes.data.prompt import build_prompt
 from r1_recipes.extras.images import TINY_TEMPLATE
 from r1_recipes.models.tokenizer import check_targets, generation_prompt, load_tokenizer
-from r1_recipes.prompts import CHATML, FORMATS, leaves_open, served
+from r1_recipes.prompts import CHATML, FORMATS, served
 from r1_recipes.recipe import load_recipe
 
 SHIPPED = Path(trl.__file__).parent / "chat_templates"
 QUESTION = "2+2?"
 USER = [{"role": "user", "content": QUESTION}]
 ODD = 'A "quote", \\boxed{}, {{x}} {% y %} {# z #}, #} %}, 思考🤔\n'
-THINK, OFF, EMPTY = ("<think>", "</think>"), {"enable_thinking": False}, "<think>\n\n</think>\n\n"
+OFF, EMPTY = {"enable_thinking": False}, "<think>\n\n</think>\n\n"
 QWEN = (
     "{%- if messages[0]['role'] == 'system' %}\n    {{- '<|im_start|>system\\n' + "
     "messages[0]['content'] + '<|im_end|>\\n' }}\n"
@@ -106,7 +106,7 @@ def test_a_question_alone_gets_the_prompt_of_training(
     keys = {"response_format": name, "system_prompt": None, "prefill": prefill}
     folder = model(TEMPLATES[kind])
     tokenizer, fmt = loaded(model_name_or_path=folder, **keys)
-    prompt = build_prompt(QUESTION, fmt)
+    prompt = build_prompt(USER, fmt)
     asked = text(tokenizer, prompt)
     after = saved(tokenizer, folder, fmt.system_prompt)
     assert text(after, USER) == text(after, prompt) == asked
@@ -209,14 +209,9 @@ def test_the_model_serves_the_prompts_of_training_and_a_second_stage_trains_on(
     method = main.__module__.rpartition(".")[2]
     keys = {"system_prompt": "Think first.", "prefill": "<think>\n", "max_steps": 2}
     tokenizer, fmt = loaded(method, **keys)
-    asked = text(tokenizer, build_prompt(QUESTION, fmt))
+    asked = text(tokenizer, build_prompt(USER, fmt))
     main([write_recipe(method, **keys, save_steps=2)])
     run = tmp_path / "run"
     assert text(AutoTokenizer.from_pretrained(run), USER) == asked
     again, _ = loaded(method, model_name_or_path=str(run), prefill="")
     assert again.chat_template == CHATML
-
-
-def test_what_is_left_open() -> None:
-    turns = ("", "<think>\n", EMPTY, "<think></think>", "</think>")
-    assert [leaves_open(turn, THINK) for turn in turns] == [False, True, False, False, False]

@@ -5,7 +5,7 @@ from random import Random
 from typing import Any
 
 from r1_recipes.common.errors import own_code
-from r1_recipes.data.mappers.base import MappedRow, register_mapper, text
+from r1_recipes.data.mappers import MappedRow, register_mapper, text
 from r1_recipes.extras.agents.build import ENVIRONMENTS
 from r1_recipes.extras.generated import Draws, distinct_rows
 

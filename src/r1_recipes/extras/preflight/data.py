@@ -25,7 +25,7 @@ from r1_recipes.extras.preflight.findings import (
     join_names,
 )
 from r1_recipes.models.tokenizer import generation_prompt, turn_end
-from r1_recipes.prompts import FORMATS, ResponseFormat, leaves_open
+from r1_recipes.prompts import FORMATS, ResponseFormat
 from r1_recipes.recipe import Recipe
 from r1_recipes.rewards import READS_GOLD, reward_parameters
 from r1_recipes.rewards.call import readable_golds, right_answer
@@ -51,7 +51,8 @@ def check_turn(report: Report, recipe: Recipe, tokenizer: Any, fmt: ResponseForm
 
     model, opening = recipe.model.model_name_or_path, generation_prompt(tokenizer)
     pairs = {other.reasoning_tags for other in FORMATS.values() if other.reasoning_tags}
-    opened = [pair[0] for pair in pairs if leaves_open(opening, pair) and pair[0] not in fmt.tags]
+    left = {start for start, end in pairs if start in opening and end not in opening}
+    opened = sorted(left.difference(fmt.tags))
     if opened:
         message = (
             f"the chat template of {model} opens the assistant's turn with {opened[0]!r}, which "
