@@ -13,7 +13,7 @@ from fractions import Fraction
 
 import pytest
 
-from r1_recipes.common.yaml_text import read_yaml
+from r1_recipes.common.files import read_yaml
 from r1_recipes.data.mappers import MAPPERS, example_rows, get_mapper
 from r1_recipes.data.sources import load_rows
 from r1_recipes.extras.tools import calculator

@@ -16,8 +16,7 @@ from typing import Any, get_args
 
 from r1_recipes.common import console
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.common.files import write_whole
-from r1_recipes.common.yaml_text import read_yaml
+from r1_recipes.common.files import read_yaml, write_whole
 from r1_recipes.data.load import drop_overlap, load_dataset
 from r1_recipes.data.prompt import build_prompt
 from r1_recipes.data.sources import split_fix

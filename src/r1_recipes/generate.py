@@ -15,7 +15,7 @@ from r1_recipes.data.load import load_dataset
 from r1_recipes.extras import selection
 from r1_recipes.generation import complete, load_format
 from r1_recipes.models.smoke import example_rows
-from r1_recipes.recipe.types import GenerateRecipe
+from r1_recipes.recipe.types import Recipe
 from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.training import run_folder
 from r1_recipes.training.train import start
@@ -28,7 +28,7 @@ logger = logging.getLogger("r1_recipes.generate")
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a recipe. Exit with 2 if it cannot be used, with 130 if it was interrupted."""
     run = start(argv, "generate")
-    recipe: GenerateRecipe = run.recipe
+    recipe: Recipe = run.recipe
     script, training, dataset = recipe.script, recipe.training, run.output_dir / "dataset"
     # Rows, and what selects among their completions. Evaluation sets are read first: a missing one
     # should not show only after hours of generation.

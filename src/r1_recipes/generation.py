@@ -18,7 +18,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from r1_recipes.common import gpu, processes
+from r1_recipes.common import processes
 from r1_recipes.common.chat_client import ChatServer, Reply
 from r1_recipes.common.console import bar
 from r1_recipes.common.errors import RecipeError, install_hint
@@ -299,7 +299,7 @@ class VLLMGenerator:
     def __init__(
         self, recipe: Recipe, tokenizer: Any, prompts: Sequence[list[dict[str, Any]]]
     ) -> None:
-        gpu.quiet_vllm()
+        processes.quiet_vllm()
         from vllm import LLM
 
         self.settings, self.tokenizer = recipe.training, tokenizer

@@ -236,7 +236,7 @@ def test_any_reply_is_read(text):
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ({}, "reward_models: helpful: model: missing"),
+        ({}, "reward_models: helpful: .* missing .*'model'"),
         ({"model": "openai:"}, "model: must be a folder, a hub id or openai:NAME"),
         ({"model": "openai:x"}, r"helpful: prompt: must be text with \{response\}"),
         ({"model": "x", "prompt": "{response}"}, "helpful: prompt: only a judge reads it"),

@@ -232,7 +232,6 @@ def test_the_first_reason_that_applies_counts():
         ({"filters": {"overlong": {}}}, "keep: filters: unknown key 'overlong'"),
         ({"pass_rate": [0.9, 0.1]}, r"keep: pass_rate: must be two shares from 0 to 1"),
         ({"output": "pairs"}, "keep: output: must be completions or prompts, got 'pairs'"),
-        ({"decontaminate": {"datasets": {}}}, "datasets: must be a list of mappings of id, split"),
         ({"at_least": {"fromat": 1}}, r"at_least: unknown reward .*fromat.* Did you mean 'format'"),
     ],
 )

@@ -87,10 +87,10 @@ def main() -> None:
         recipe = folder / f"{name}.yaml"
         if processes.rank() == 0:
             recipe.write_text(yaml.safe_dump(settings(folder, model, data, name, **changes)))
-        PartialState(cpu=True)
-        processes.wait()
+        state = PartialState(cpu=True)
+        state.wait_for_everyone()
         entry_point([str(recipe)])
-        processes.wait()
+        state.wait_for_everyone()
 
     if what == "dies":
         os.environ["R1_TEST_DIES"] = "1"

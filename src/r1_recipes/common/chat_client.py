@@ -1,8 +1,8 @@
 """Get completions and verdicts from any OpenAI-compatible server.
 
 The server is ``vllm serve``, ``transformers serve``, a hosted teacher or a hosted judge.
-``OPENAI_BASE_URL`` holds the address and ``OPENAI_API_KEY`` the key. No log and no error shows the
-key. ``HTTP_PROXY`` and ``HTTPS_PROXY`` apply to this machine too: with them, a local server needs
+``OPENAI_BASE_URL`` holds the address and ``OPENAI_API_KEY`` the key. ``HTTP_PROXY`` and
+``HTTPS_PROXY`` apply to this machine too: with them, a local server needs
 ``NO_PROXY=127.0.0.1,localhost``.
 """
 
@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError, first_line, install_hint
-from r1_recipes.common.masking import HIDDEN, masked_text
 
 # Finish reasons of a reply that is not what the model would have said: vLLM's end, and filters.
 _BROKEN_OFF = ("abort", "error", "content_filter")
@@ -64,8 +63,8 @@ class ChatServer:
         if not address.startswith(("http://", "https://")):
             raise RecipeError(
                 "OPENAI_BASE_URL: must start with http:// or https://, got "
-                f"{masked_text(f'//{address}')[2:]!r}. Fix: http://127.0.0.1:8000/v1 for a "
-                f"local `vllm serve`. OPENAI_API_KEY holds the key"
+                f"{address!r}. Fix: http://127.0.0.1:8000/v1 for a local `vllm serve`. "
+                "OPENAI_API_KEY holds the key"
             )
         return address
 
@@ -106,10 +105,10 @@ class ChatServer:
         Raises:
             RecipeError: The server refuses the model or the key, or a request failed (``strict``).
         """
-        extra_body = {name: value for name, value in sampling.items() if value is not None}
-        shared = {name: extra_body.pop(name) for name in _OPENAI_PARAMETERS if name in extra_body}
+        body = {name: value for name, value in sampling.items() if value is not None}
+        shared = {name: body.pop(name) for name in _OPENAI_PARAMETERS if name in body}
         requests = [
-            {**shared, "extra_body": extra_body, "messages": messages} for messages in conversations
+            {**shared, "extra_body": body, "messages": messages} for messages in conversations
         ]
         for request, seed in zip(requests, seeds or (), strict=False):
             request["seed"] = seed
@@ -125,8 +124,8 @@ class ChatServer:
                 reply = await self._ask(client, address, request)
             if strict and reply.error and not reply.refused:
                 raise RecipeError(
-                    f"the server at {masked_text(address)} fails: {reply.error} Fix: correct the "
-                    "cause, then run the same command to resume"
+                    f"the server at {address} fails: {reply.error} Fix: correct the cause, then "
+                    "run the same command to resume"
                 )
             return reply
 
@@ -147,41 +146,30 @@ class ChatServer:
 
         gone = (openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError)
         try:
-            return _read(await client.chat.completions.create(model=self.model, **request))
+            answer = await client.chat.completions.create(model=self.model, **request)
+            choice = answer.choices[0]
         except gone as error:
-            # Drop the cause: a server may quote the key in it, and a traceback would show it.
             raise RecipeError(
-                f"the server at {masked_text(address)} refuses model {self.model!r}: "
-                f"{_error_text(error)}"
+                f"the server at {address} refuses model {self.model!r}: {first_line(error)}"
             ) from None
         except openai.OpenAIError as error:
             refused = getattr(error, "status_code", None) in (400, 413, 422)
-            return Reply(error=_error_text(error), refused=refused)
+            return Reply(error=first_line(error)[:400], refused=refused)
         # The reply has another shape, for example that of a page on which to log in.
-        except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
-            return Reply(error=f"the reply is not a chat completion: {_error_text(error)}")
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            return Reply(error=f"the reply is not a chat completion: {first_line(error)}")
+        message, ended = choice.message, choice.finish_reason
+        if ended in _BROKEN_OFF:
+            filtered = ended == "content_filter"
+            return Reply(
+                error=f"the completion was cut: finish_reason {ended!r}.", refused=filtered
+            )
+        reasoning = getattr(message, "reasoning_content", None)
+        reasoning = reasoning or getattr(message, "reasoning", None)
+        tokens = getattr(answer.usage, "completion_tokens", None)
+        return Reply(message.content or "", reasoning, tokens, ended)
 
 
 def _key() -> str:
     # A local server takes any key, but the client insists on one.
     return os.environ.get("OPENAI_API_KEY", "").strip() or "none"
-
-
-def _read(answer: Any) -> Reply:
-    choice = answer.choices[0]
-    message, ended = choice.message, choice.finish_reason
-    if ended in _BROKEN_OFF:
-        filtered = ended == "content_filter"
-        return Reply(error=f"the completion was cut: finish_reason {ended!r}.", refused=filtered)
-    reasoning = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None)
-    tokens = getattr(answer.usage, "completion_tokens", None)
-    return Reply(message.content or "", reasoning, tokens, ended)
-
-
-def _error_text(error: Exception) -> str:
-    """Return an error as one line without the key, which some servers quote."""
-    # "Connection error." says little. Its cause names the reason.
-    cause = error.__cause__ if str(error) == "Connection error." else None
-    text, key = masked_text(first_line(cause or error)), _key()
-    text = text if key == "none" else text.replace(key, HIDDEN)
-    return text if len(text) <= 400 else f"{text[:399]}…"

@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from r1_recipes.common import locks, processes
+from r1_recipes.common import files, processes
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.common.masking import masked_text
 
 logger = logging.getLogger(__name__)
 
@@ -50,9 +49,8 @@ def reported_errors() -> Iterator[None]:
     try:
         yield
     except RecipeError as error:
-        logger.debug("refused: %s", error)
         rank = f"rank {processes.rank()}: " if processes.world_size() > 1 else ""
-        sys.stderr.write(f"error: {rank}{masked_text(str(error))}\n")
+        sys.stderr.write(f"error: {rank}{error}\n")
         raise SystemExit(2) from None
     except Exception:
         # run.log keeps the traceback after the terminal is closed.
@@ -66,7 +64,7 @@ def reported_errors() -> Iterator[None]:
         raise SystemExit(130) from None
     finally:
         replace_handler(LogFile, None)
-        locks.release()
+        files.release()
 
 
 class LogFile(logging.FileHandler):

@@ -66,23 +66,18 @@ def first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {line}".rstrip(": .") + "."
 
 
-def is_foreign(file: str) -> bool:
-    """Return whether a file belongs to this package or to a library, or is no file at all."""
-    return file.startswith(_FOREIGN_PLACES)
-
-
 def user_code_place(error: BaseException) -> str:
     """Return `` (FILE:LINE)`` of the last line of the user's code that an error passed through."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [f" ({f.filename}:{f.lineno})" for f in frames if not is_foreign(f.filename)]
-    return own[-1] if own else ""
+    own = [frame for frame in frames if not frame.filename.startswith(_FOREIGN_PLACES)]
+    return f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
 
 
 def defined_at(function: Callable) -> str:
     """Return `` (FILE:LINE)`` of a user's function or of a class's ``__init__``."""
     begins = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
     code = getattr(inspect.unwrap(begins), "__code__", None)
-    if code is None or is_foreign(code.co_filename):
+    if code is None or code.co_filename.startswith(_FOREIGN_PLACES):
         return ""
     return f" ({code.co_filename}:{code.co_firstlineno})"
 

@@ -1,7 +1,7 @@
 """Look up classes and functions by name.
 
-A name is registered by the package, or is the user's ``my_module:my_name`` or
-``my_file.py:my_name``.
+A name is registered by the package or by an extra, or is the user's ``my_module:my_name`` or
+``my_file.py:my_name``, which needs no entry here.
 """
 
 import importlib
@@ -18,9 +18,54 @@ from r1_recipes.common.errors import (
     unknown_name,
     user_code_place,
 )
-from r1_recipes.common.names import NAMES, load
 
 T = TypeVar("T")
+
+# Every name of an extra that a recipe or a command line may use, and where it is defined: a
+# ``module:attribute`` below ``r1_recipes.extras``, imported when it is used.
+NAMES: dict[str, dict[str, str]] = {
+    "reward": {
+        "answer_match": "choices:answer_match",
+        "binary_code": "code:binary_code",
+        "choice_match": "choices:choice_match",
+        "code": "code:code",
+        "code_format": "code:code_format",
+        "countdown": "countdown:countdown",
+        "exact_match": "choices:exact_match",
+    },
+    "mapper": {
+        "countdown": "countdown:countdown_row",
+        "environment": "agents.rows:environment_row",
+        "image_question": "images:image_question",
+        "multiple_choice": "choices:multiple_choice",
+        "openthoughts": "datasets:openthoughts",
+        "r1_distill_sft": "datasets:r1_distill_sft",
+        "safe_rlhf": "datasets:safe_rlhf",
+        "sums": "sums:sums",
+        "verifiable_code": "code:verifiable_code",
+        "verl": "datasets:verl",
+    },
+    "tool": {
+        "calculator": "tools:calculator",
+        "python": "tools:python",
+    },
+    "environment": {},
+    # The first part of dataset_name, and what makes its rows: (rest, split, task_config) -> Dataset
+    "dataset": {
+        "countdown": "countdown:countdown_rows",
+        "environment": "agents.rows:environment_rows",
+        "sums": "sums:sums_rows",
+    },
+    # A model_name_or_path, and what returns its folder
+    "model": {"embedded:SmolLM2-135M-Instruct": "demo:smollm2_checkpoint"},
+}
+
+
+def load(kind: str, name: str) -> Any:
+    """Import what a name stands for."""
+    module, _, attribute = NAMES[kind][name].partition(":")
+    return getattr(importlib.import_module(f"r1_recipes.extras.{module}"), attribute)
+
 
 # Where files and modules of the user are looked for: the working directory, and the folder of the
 # recipe that was read last.
@@ -109,10 +154,11 @@ def import_object(path: str, kind: str) -> Any:
     except USER_ERRORS as error:
         text = f"{first_line(error)[:-1]}{user_code_place(error)}"
         raise RecipeError(f"{where}: the import fails: {text}. Searched: {searched}") from error
-    found = getattr(module, "__file__", None)
-    if file is not None and not (found and file.samefile(found)):
-        other = f"{name!r}, which belongs to {found or 'Python'}"
-        raise RecipeError(f"{where}: {file} cannot be imported by its name {other}. Fix: rename it")
+    found = getattr(module, "__file__", None) or "Python"
+    if file is not None and not (os.path.exists(found) and file.samefile(found)):
+        raise RecipeError(
+            f"{where}: {file} has the name of another module, that of {found}. Fix: rename it"
+        )
     if not hasattr(module, attribute):
         names = (each for each in vars(module) if not each.startswith("_"))
         raise RecipeError(f"{where}: {unknown_name(f'name in {found}', attribute, names)}")

@@ -1,4 +1,4 @@
-"""The processes of one run.
+"""The processes of one run, and the GPUs that they use.
 
 The launcher's environment variables say which process this is, without torch. Accelerate does the
 rest.
@@ -6,7 +6,6 @@ rest.
 
 import atexit
 import contextlib
-import contextvars
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -32,6 +31,39 @@ def is_main_process() -> bool:
     return rank() == 0
 
 
+def use_first_gpu() -> str | None:
+    """Hide all GPUs but the first from a process that no launcher started.
+
+    Return the message about it, or None if nothing changed. TRL would spread the model over all
+    GPUs (device_map "auto"). Call it before CUDA is initialised.
+    """
+    import torch
+
+    count = torch.cuda.device_count()  # asks NVML, which does not initialise CUDA
+    if "WORLD_SIZE" in os.environ or count < 2:
+        return None
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
+    os.environ["CUDA_VISIBLE_DEVICES"] = first
+    return (
+        f"one process uses one GPU, the first of {count} (CUDA_VISIBLE_DEVICES={first}). "
+        "accelerate launch --config_file accelerate_configs/ddp.yaml trains on all"
+    )
+
+
+def lacks_bf16() -> bool:
+    """Return whether the GPU only emulates bf16, as a T4 does."""
+    import torch
+
+    here = torch.cuda.is_available()
+    return here and not torch.cuda.is_bf16_supported(including_emulation=False)
+
+
+def quiet_vllm() -> None:
+    """Let vLLM log warnings only and send no usage statistics. What the user has set stays."""
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+
+
 def destroy_process_group_at_exit() -> None:
     """Destroy the process group at exit. An open group can crash the interpreter.
 
@@ -42,34 +74,12 @@ def destroy_process_group_at_exit() -> None:
     atexit.register(lambda: distributed.is_initialized() and distributed.destroy_process_group())
 
 
-def wait() -> None:
-    """Wait for all processes."""
-    if world_size() > 1:
-        from accelerate import PartialState
-
-        PartialState().wait_for_everyone()
-
-
-_alone = contextvars.ContextVar("alone", default=False)
-
-
-@contextlib.contextmanager
-def alone() -> Iterator[None]:
-    """Let :func:`gather` return this process's items, for a block that the others do not run."""
-    token = _alone.set(True)
-    try:
-        yield
-    finally:
-        _alone.reset(token)
-
-
 def gather(items: list[Any]) -> list[Any]:
     """Return the items of every process, those of rank 0 first.
 
-    Return ``items`` if the processes are not connected, or in a block of :func:`alone`. Otherwise
-    every process must call it.
+    Return ``items`` if the processes are not connected. Otherwise every process must call it.
     """
-    if world_size() == 1 or _alone.get():
+    if world_size() == 1:
         return items
     import torch.distributed
     from accelerate.utils import gather_object

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError, first_line, nearest
 from r1_recipes.common.files import shipped
-from r1_recipes.common.names import NAMES, load
+from r1_recipes.common.plugins import NAMES, load
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -26,7 +26,7 @@ from r1_recipes.common.settings import from_mapping, limited
 from r1_recipes.data.sources import load_rows
 from r1_recipes.generation import Completion
 from r1_recipes.prompts.formats import ParsedResponse, ResponseFormat
-from r1_recipes.recipe.types import GenerateRecipe
+from r1_recipes.recipe.types import Recipe
 from r1_recipes.rewards.call import score
 
 Row = dict[str, Any]
@@ -107,7 +107,7 @@ class Keep:
         return from_mapping(cls, mapping or {}, "keep")
 
 
-def check_keep(recipe: GenerateRecipe) -> None:
+def check_keep(recipe: Recipe) -> None:
     """Raise if ``keep`` does not fit the recipe's other keys."""
     script = recipe.script
     keep = Keep.parse(script.keep)

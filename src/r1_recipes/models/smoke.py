@@ -14,7 +14,7 @@ from typing import Any
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.files import shipped
-from r1_recipes.common.names import NAMES
+from r1_recipes.common.plugins import NAMES
 from r1_recipes.data.load import COLUMN_KEYS, COLUMNS_BY_KEYS
 from r1_recipes.data.mappers import MAPPERS
 from r1_recipes.data.mappers import example_rows as rows_of
@@ -122,7 +122,8 @@ def _examples(args: RecipeArguments, method: str, part: Settings) -> Any:
     if generated or (source and shipped(Path(source)).exists()):
         split = part.get("split") or args.dataset_train_split
         config = part.get("config") or args.dataset_config
-        rows = load_rows(source, split, config=config, task_config=args.task_config)
+        task = part.get("task_config") or args.task_config
+        rows = load_rows(source, split, config=config, task_config=task)
         first = range(min(200, len(rows)))
         short = sorted(first, key=lambda index: len(str(rows[index])))[:16]
         return rows.select(sorted(short) * 2)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError, unknown_name
-from r1_recipes.common.names import NAMES, load
+from r1_recipes.common.plugins import NAMES, load
 
 _PROCESSOR_FILES = (
     "processor_config.json",

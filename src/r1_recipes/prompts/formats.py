@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError, located, unknown_name
-from r1_recipes.common.files import find_local
+from r1_recipes.common.files import read_yaml
 from r1_recipes.common.settings import from_mapping
-from r1_recipes.common.yaml_text import read_yaml
 
 _BOX = "\\boxed{"
 # Models also write \boxed {72} and \fbox{72}. In \boxed 2 no brace says where the box ends.
@@ -263,7 +262,8 @@ def get_response_format(
         fmt = _read_format("own", name, "response_format")
     elif ".y" in name:
         file, _, key = name.rpartition(":")
-        path = Path(find_local(file or name, folder or Path())).expanduser()
+        path = Path(file or name).expanduser()
+        path = path if path.is_file() else (folder or Path()) / path
         formats = read_yaml(path)
         if key not in formats:
             raise RecipeError(f"{path}: {unknown_name('response_format', key, formats)}")

@@ -3,8 +3,8 @@
 The command line wins over the file.
 """
 
-from r1_recipes.common.yaml_text import parse_yaml, read_yaml
+from r1_recipes.common.files import read_yaml
 from r1_recipes.recipe.load import load_recipe
 from r1_recipes.recipe.types import Recipe, namespace_value
 
-__all__ = ["Recipe", "load_recipe", "namespace_value", "parse_yaml", "read_yaml"]
+__all__ = ["Recipe", "load_recipe", "namespace_value", "read_yaml"]

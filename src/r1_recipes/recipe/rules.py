@@ -1,11 +1,11 @@
 """What a recipe must have. TRL, vLLM and the loading itself check the rest, and name the key."""
 
-from typing import Any
+import os
+import shutil
 
 from r1_recipes.common.errors import RecipeError, require, unknown_name
 from r1_recipes.prompts import get_response_format
-from r1_recipes.recipe.types import Recipe, namespace_value
-from r1_recipes.rewards import REWARDS
+from r1_recipes.recipe.types import ON, Recipe, Settings, namespace_value
 from r1_recipes.rewards.tasks import check_task_rewards
 
 # TRL checks these keys only after it has sampled the first completions, or loaded the model.
@@ -42,9 +42,6 @@ def check(recipe: Recipe) -> None:
     elif method == "distill" and script.distill_with != "server":
         teacher, fix = recipe.training.teacher_model_name_or_path, "the model to learn from"
         require(teacher, "teacher_model_name_or_path", "set", teacher, fix)
-    elif method == "evaluate":
-        samples, fix = script.num_samples, "sampled completions per row, 0 or more"
-        require(samples is not None, "num_samples", "set", samples, fix)
     if method in ("grpo", "generate", "evaluate"):
         _check_rewards(recipe)
 
@@ -55,28 +52,19 @@ def _check_grpo(recipe: Recipe) -> None:
         value = getattr(training, key)
         if value not in names.split():
             raise RecipeError(f"{key}: {unknown_name('value', value, names.split())}")
-    if not script.reward_funcs and (not script.environment or _scores_nothing(script.environment)):
-        fix = f"name at least one of {', '.join(sorted(REWARDS))}"
-        fix += ", or give the environment a method get_reward(self)" * bool(script.environment)
-        raise RecipeError(f"reward_funcs: missing. Fix: {fix}")
+    # TRL asks an environment for its get_reward.
+    names, fix = script.reward_funcs, "accuracy, format or others (docs/rewards.md)"
+    require(names or script.environment, "reward_funcs", "set", names, fix)
     by_best = training.load_best_model_at_end or training.save_strategy == "best"
     if by_best and training.metric_for_best_model in (None, "loss", "eval_loss"):
         # GRPO's loss is near 0 for any policy.
         training.metric_for_best_model, training.greater_is_better = "eval_reward", True
     rounds = script.dynamic_sampling
     if rounds is not None:
-        usable = rounds.keys() <= {"max_rounds", "reward"} and rounds.get("max_rounds") in range(
-            2, 99
-        )
-        usable &= rounds.get("reward") in (None, *script.reward_funcs)
-        allowed = f"{{max_rounds: 2 or more, and maybe reward: one of {script.reward_funcs}}}"
-        require(usable, "dynamic_sampling", allowed, rounds)
-
-
-def _scores_nothing(environment: Any) -> bool:
-    from r1_recipes.extras.agents.build import who_scores
-
-    return not any(who_scores(environment))
+        fits = rounds.get("max_rounds") in range(2, 99) and rounds.get("reward") in (None, *names)
+        fits = fits and rounds.keys() <= {"max_rounds", "reward"}
+        allowed = f"{{max_rounds: 2 or more, and maybe reward: one of {names}}}"
+        require(fits, "dynamic_sampling", allowed, rounds)
 
 
 def _check_rewards(recipe: Recipe) -> None:
@@ -95,8 +83,6 @@ def _check_rewards(recipe: Recipe) -> None:
         require(name in names, f"reward_models: {name!r}", "named in reward_funcs", names)
     if getattr(script, "task_rewards", None) is not None:
         check_task_rewards(script.task_rewards, names)
-    elif getattr(script, "task_column", None) is not None:
-        raise RecipeError("task_column has no effect without task_rewards. Fix: remove it")
     if getattr(script, "keep", None):
         from r1_recipes.extras.selection import check_keep
 
@@ -110,6 +96,57 @@ def _check_rewards(recipe: Recipe) -> None:
             f"system_prompt does not name {mark}, which response_format {fmt.name} reads as the "
             "answer"
         )
+
+
+def follow_machine(method: str, given: Settings, typed: Settings, warnings: list[str]) -> Settings:
+    """Set the keys that a machine without an accelerator needs, except typed keys.
+
+    Return their values from before the change.
+    """
+    import torch
+
+    # The launcher sets this variable to the precision of its config file, and it wins over
+    # ``bf16: false``.
+    if "ACCELERATE_MIXED_PRECISION" in os.environ and {"bf16", "fp16"} & given.keys():
+        on = [key for key in ("bf16", "fp16") if str(given.get(key)).lower() in ON]
+        os.environ["ACCELERATE_MIXED_PRECISION"] = on[-1] if on else "no"
+    use_cpu = str(given.get("use_cpu")).lower() in ON
+    if not use_cpu and torch.accelerator.is_available():
+        return {}
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1")
+    driver = shutil.which("nvidia-smi") or os.path.exists("/proc/driver/nvidia/version")
+    if driver and not (use_cpu or hidden or given.get("backend") == "openai"):
+        # A build of torch without CUDA would train for days on the CPU.
+        raise RecipeError(
+            f"use_cpu: this machine has an NVIDIA GPU, and torch {torch.__version__}, built for "
+            f"CUDA {torch.version.cuda}, cannot use it. Fix: a driver that is new enough (580 or "
+            "newer for CUDA 13), a torch build for the CUDA of this driver "
+            "(https://pytorch.org/get-started/previous-versions/), or train on the CPU, which is "
+            "hundreds of times slower: --use_cpu true"
+        )
+    if method in ("generate", "evaluate"):
+        return {}
+    needed = {} if (given.get("vllm_mode") or "colocate") != "colocate" else {"use_vllm": False}
+    if not use_cpu:  # with use_cpu: true, the recipe chooses the precision for a CPU
+        needed |= {"use_cpu": True, "bf16": False, "fp16": False, "tf32": False}
+    # TRL's defaults. A word that is neither true nor false is for the parser to refuse.
+    current = {"use_cpu": False, "bf16": not given.get("fp16"), **given}
+    before = {
+        key: current[key]
+        for key, value in needed.items()
+        if key not in typed and str(current.get(key)).lower() == str(not value).lower()
+    }
+    given |= {key: needed[key] for key in before}
+    if "fp16" in before:
+        given.setdefault("bf16", False)  # if fp16 is off, TRL turns bf16 on
+    if before:
+        why = "use_cpu is true" if use_cpu else "no accelerator is visible"
+        now = ", ".join(f"{key}: {str(given[key]).lower()}" for key in before)
+        warnings.append(
+            f"{why}, so the run uses {now}. Expect it to be hundreds of times slower than on a "
+            "GPU. --smoke checks a recipe in seconds"
+        )
+    return before
 
 
 def longest_sequence(recipe: Recipe) -> int | None:

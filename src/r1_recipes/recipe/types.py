@@ -5,12 +5,13 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     import trl
 
 Settings = dict[str, Any]  # values of keys
+ON = ("true", "1", "yes")  # words of a switch that is on
 Backend = Literal["transformers", "vllm", "openai"]
 _BACKEND_HELP = (
     "What generates: 'transformers', 'vllm' (offline), or 'openai' (any OpenAI-compatible "
@@ -247,18 +248,10 @@ OWN_TYPES: dict[str, tuple[type, type | str]] = {
     "generate": (GenerateRecipeArguments, GenerationSettings),
     "evaluate": (EvaluateRecipeArguments, SamplingSettings),
 }
-
-
-# Method -> the key that chooses its trainer, and the config of TRL by the key's value.
-TRAINERS = {
-    "distill": (
-        "distill_with",
-        {
-            "distillation": "DistillationConfig",
-            "gold": "experimental.gold.GOLDConfig",
-            "server": "experimental.server_distillation.ServerDistillationConfig",
-        },
-    ),
+# Further trainers that distill_with chooses.
+_DISTILL_WITH = {
+    "gold": "experimental.gold.GOLDConfig",
+    "server": "experimental.server_distillation.ServerDistillationConfig",
 }
 
 
@@ -277,22 +270,17 @@ def argument_types(method: str, settings: Mapping[str, Any] | None = None) -> tu
 
     own, config = OWN_TYPES[method]
     if isinstance(config, str):
-        key, configs = TRAINERS.get(method, ("", {}))
-        config = configs.get(str((settings or {}).get(key)), config)
-        os.environ.setdefault(
-            "TRL_EXPERIMENTAL_SILENCE", "1"
-        )  # a warning at each import of a trainer that may change
+        if method == "distill":
+            config = _DISTILL_WITH.get(str((settings or {}).get("distill_with")), config)
+        # A warning at each import of a trainer that may change
+        os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
         module, _, name = f"trl.{config}".rpartition(".")
         config = getattr(importlib.import_module(module), name)
     return own, config, trl.ModelConfig
 
 
-Arguments = TypeVar("Arguments", bound=RecipeArguments)
-Config = TypeVar("Config")
-
-
 @dataclass
-class Recipe(Generic[Arguments, Config]):
+class Recipe:
     """A recipe with its overrides applied and every value checked.
 
     Attributes:
@@ -310,8 +298,8 @@ class Recipe(Generic[Arguments, Config]):
 
     path: Path
     method: str
-    script: Arguments
-    training: Config
+    script: Any
+    training: Any
     model: "trl.ModelConfig"
     reward_params: Settings = field(default_factory=dict)
     settings: Settings = field(default_factory=dict)
@@ -323,11 +311,6 @@ class Recipe(Generic[Arguments, Config]):
     def name(self) -> str:
         """Return the file's name without its ending, which a run folder remembers."""
         return self.path.stem
-
-
-GRPORecipe = Recipe[GRPORecipeArguments, "trl.GRPOConfig"]
-DistillRecipe = Recipe[DistillRecipeArguments, Any]  # distill_with chooses between three configs
-GenerateRecipe = Recipe[GenerateRecipeArguments, GenerationSettings]
 
 
 def namespace_value(recipe: Recipe, key: str) -> Any:

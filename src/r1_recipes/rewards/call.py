@@ -14,7 +14,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes.common import processes
 from r1_recipes.common.errors import (
     USER_ERRORS,
     RecipeError,
@@ -60,18 +59,17 @@ def score(
     made = ("prompt", "completion", "completion_ids")
     columns = {key: [row[key] for row in rows] for key in rows[0] if key not in made}
     try:
-        with processes.alone():
-            result = function(
-                prompts=[row["prompt"] for row in rows],
-                completions=list(map(_messages, texts, turns or [None] * len(texts))),
-                completion_ids=_token_ids(texts, tokenizer, tokens),
-                # A reward may divide by these, so they must not be 0.
-                trainer_state=TrainerState(epoch=0.0, max_steps=1, num_train_epochs=1),
-                log_extra=ignore,
-                log_metric=ignore,
-                **columns,
-            )
-            return numbers(name, function, result, len(texts))
+        result = function(
+            prompts=[row["prompt"] for row in rows],
+            completions=list(map(_messages, texts, turns or [None] * len(texts))),
+            completion_ids=_token_ids(texts, tokenizer, tokens),
+            # A reward may divide by these, so they must not be 0.
+            trainer_state=TrainerState(epoch=0.0, max_steps=1, num_train_epochs=1),
+            log_extra=ignore,
+            log_metric=ignore,
+            **columns,
+        )
+        return numbers(name, function, result, len(texts))
     except USER_ERRORS as error:
         raise failure(name, error, columns) from error
 

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from r1_recipes.common import locks, processes
+from r1_recipes.common import files, processes
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.common.files import write_whole
 from r1_recipes.models.smoke import is_temporary
 from r1_recipes.recipe import Recipe
 
@@ -68,7 +67,7 @@ def open_run(recipe: Recipe) -> Run:
     """
     folder = Path(recipe.training.output_dir)
     if processes.is_main_process():
-        locks.hold(folder)
+        files.hold(folder)
     before = read(folder)
     run = Run(recipe, folder, newest_checkpoint(folder))
     finished = before.get("finished", False)
@@ -169,7 +168,7 @@ def record(run: Run) -> None:
     recipe = run.recipe
     text = yaml.safe_dump(recipe.settings, sort_keys=False, allow_unicode=True)
     head = f"# {recipe.path} with its overrides, as {recipe.method} resolved it\n"
-    write_whole(run.output_dir / "recipe.yaml", head + text)
+    files.write_whole(run.output_dir / "recipe.yaml", head + text)
     note(
         run.output_dir,
         recipe=recipe.name,
@@ -208,7 +207,7 @@ def read(folder: Path) -> dict[str, Any]:
 def note(folder: Path, **values: Any) -> None:
     """Write values into ``run.json``."""
     text = json.dumps({**read(folder), **values}, indent=2, ensure_ascii=False)
-    write_whole(folder / "run.json", text + "\n")
+    files.write_whole(folder / "run.json", text + "\n")
 
 
 def refresh_page(folder: Path) -> None:

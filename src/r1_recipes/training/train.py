@@ -13,11 +13,10 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes.common import gpu, processes
+from r1_recipes.common import processes
 from r1_recipes.common.console import LogFile, replace_handler, say, set_up_logging
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.common.files import shipped
-from r1_recipes.common.masking import masked, masked_words
+from r1_recipes.common.files import masked, masked_words, shipped
 from r1_recipes.data.load import LoadReport, drop_overlap, drop_unanswered, load_dataset
 from r1_recipes.data.sources import split_fix
 from r1_recipes.models.smoke import example_rows, is_temporary, smoke_overrides
@@ -53,7 +52,7 @@ def start(argv: Sequence[str] | None, method: str) -> Run:
         say(usage(method))
         raise SystemExit(0)
     # Before anything asks torch for its devices: TRL would spread the model over all GPUs.
-    one_gpu = gpu.use_first_gpu() if method != "generate" else None
+    one_gpu = processes.use_first_gpu() if method != "generate" else None
     recipe = load_recipe(argv, method, smoke=smoke_overrides)
     set_up_logging(recipe.training)
     if method != "generate":
@@ -87,7 +86,7 @@ def check_machine(recipe: Recipe) -> None:
             "of a prompt would be identical. Fix: temperature: 1.0"
         )
     wants_bf16 = training.bf16 or model.dtype == "bfloat16"
-    if wants_bf16 and not training.use_cpu and gpu.lacks_bf16():
+    if wants_bf16 and not training.use_cpu and processes.lacks_bf16():
         raise RecipeError(
             f"{path}: bf16: this GPU only emulates it, many times slower (compute capability 8.0 "
             "has it). Fix: --fp16 true --bf16 false --dtype float32"
@@ -97,7 +96,7 @@ def check_machine(recipe: Recipe) -> None:
 
         check_turns(recipe)
     if namespace_value(recipe, "use_vllm"):
-        gpu.quiet_vllm()
+        processes.quiet_vllm()
         if model.use_dora:  # vllm_lora.py sends the low-rank product alone
             raise RecipeError(
                 f"{path}: use_dora: must be false with use_vllm: true. Fix: use_rslora"
@@ -287,7 +286,8 @@ def train(trainer: Trainer, run: Run) -> None:
     except callbacks.RewardFailed as error:
         if trainer.state.global_step and trainer.args.save_strategy != "no":
             trainer._save_checkpoint(trainer.model, trial=None)
-            processes.wait()  # a launcher ends the others as soon as one has ended
+            # A launcher ends the others as soon as one has ended.
+            trainer.accelerator.wait_for_everyone()
         raise RecipeError(
             f"{error}. Training stopped after step {trainer.state.global_step}. After the fix, the "
             "same command resumes"

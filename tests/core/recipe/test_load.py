@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.common.yaml_text import read_yaml
+from r1_recipes.common.files import read_yaml
 from r1_recipes.extras.foreign import TABLE
 from r1_recipes.recipe import load
 from r1_recipes.recipe.load import load_recipe
@@ -125,7 +125,7 @@ def test_keys_with_json_and_text_for_mappings(write):
         == few_shot
     )
     for key, value in (("task_config", '{"train": '), ("task_config", "small"), ("few_shot", "[1")):
-        fails([write(), f"--{key}", value], key, value, "mapping")
+        fails([write(), f"--{key}", value], key, value, "dict")
     fails(
         [write(), "--reward_weights", "1,0 0,5"],
         "reward_weights",
@@ -212,7 +212,7 @@ def test_files_that_are_no_recipe(tmp_path, write):
     for content, part in (
         (b"- a\n- b\n", "mapping"),
         (b"", "mapping"),
-        (b"a: \xff\xfe", "utf-8"),
+        (b"a: \xff\xfe", "not valid YAML"),
     ):
         (tmp_path / "bad.yaml").write_bytes(content)
         fails([str(tmp_path / "bad.yaml")], "bad.yaml", part)

@@ -53,7 +53,7 @@ CASES = [
         "grpo",
         {"reward_funcs": []},
         {"environment": "tests.support.callers:Game"},
-        "reward_funcs: missing",
+        "reward_funcs: must be set",
     ),
     ("grpo", {"reward_weights": [1.0]}, {"reward_funcs": ["accuracy"]}, "reward_weights"),
     (
@@ -81,14 +81,12 @@ CASES = [
         {"per_device_train_batch_size": 8},
         "per_device_train_batch_size 3",
     ),
-    ("grpo", {"task_column": "kind"}, {"task_rewards": {"a": ["accuracy"]}}, "task_column"),
     (
         "evaluate",
         {"task_rewards": {"a": ["format"]}},
         {"task_rewards": {"a": ["accuracy"]}},
         "task_rewards",
     ),
-    ("evaluate", {"num_samples": LEFT_OUT}, {"num_samples": 0}, "num_samples"),
     ("evaluate", {"backend": "vlm"}, {"backend": "vllm"}, "backend"),
     (
         "generate",

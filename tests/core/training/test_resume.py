@@ -17,7 +17,7 @@ import pandas
 import pytest
 
 from r1_recipes import grpo, sft
-from r1_recipes.common import locks
+from r1_recipes.common import files
 from r1_recipes.recipe import load_recipe
 from r1_recipes.training import run_folder
 from r1_recipes.training.run_folder import FREE, open_run
@@ -230,7 +230,7 @@ def test_a_torn_checkpoint_is_named_and_skipped(killed, capsys, name, damage):
         file.write_bytes(content[:-100])
     recipe = load_recipe([path, "--output_dir", str(run)], "grpo")
     assert open_run(recipe).checkpoint == run / "checkpoint-1"
-    locks.release()
+    files.release()
     assert (run / "_torn-checkpoint-2").is_dir() and not (run / "checkpoint-2").exists()
 
 

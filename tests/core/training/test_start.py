@@ -5,7 +5,7 @@ import os
 import pytest
 import torch
 
-from r1_recipes.common import gpu
+from r1_recipes.common import processes
 from r1_recipes.common.console import reported_errors
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.recipe import load_recipe
@@ -19,7 +19,7 @@ def test_bf16_on_a_gpu_without_it(write_recipe, monkeypatch, keys):
     recipe = load_recipe([write_recipe("grpo", **keys)], "grpo")
     recipe.training.use_cpu = False
     check_machine(recipe)
-    monkeypatch.setattr(gpu, "lacks_bf16", lambda: True)
+    monkeypatch.setattr(processes, "lacks_bf16", lambda: True)
     with pytest.raises(RecipeError, match=r"bf16: .*--fp16 true --bf16 false --dtype float32"):
         check_machine(recipe)
     recipe.training.use_cpu = True

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from r1_recipes.common import processes
 from r1_recipes.common.errors import (
     USER_ERRORS,
     RecipeError,
@@ -195,7 +196,7 @@ def check_turns(recipe: Recipe) -> None:
     if training.use_vllm:
         alone = training.vllm_mode == "colocate" and training.vllm_tensor_parallel_size == 1
         together = not alone or (together and training.vllm_enable_sleep_mode)
-    if together and training.world_size > 1:
+    if together and processes.world_size() > 1:
         raise RecipeError(
             f"{recipe.path}: tools, environment: processes that generate together would mix up "
             "their completions. Fix: use_vllm: true, vllm_mode: colocate, "

@@ -12,7 +12,7 @@ from typing import Any
 from unittest import mock
 
 from r1_recipes.common import console, processes
-from r1_recipes.common.yaml_text import read_yaml
+from r1_recipes.common.files import read_yaml
 from r1_recipes.extras.preflight import data, fit, rewards
 from r1_recipes.extras.preflight.findings import ERROR, OK, WARNING, Report, evenly_spaced
 from r1_recipes.models.smoke import smoke_overrides

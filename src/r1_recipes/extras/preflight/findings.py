@@ -7,7 +7,6 @@ from typing import Any
 
 from r1_recipes.common.console import say
 from r1_recipes.common.errors import RecipeError, first_line
-from r1_recipes.common.masking import masked_text
 from r1_recipes.common.messages import clip
 
 # A warning: the run works, but may not do what you mean. An error: it fails or learns nothing.
@@ -29,7 +28,7 @@ class Report:
         """Print a finding. The message has the numbers, and how to fix a problem."""
         self.findings.append((level, code, message))
         if not self.brief or level != OK or code.startswith("signal."):
-            say(f"{level:<8}{code}: {masked_text(message)}")
+            say(f"{level:<8}{code}: {message}")
 
     def show(self, section: str, title: str, content: Any) -> None:
         """Print a text or a table (a DataFrame), without its middle if it is long."""
