@@ -97,7 +97,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         text = report(scores, judged_on)
         console.say(text)
         if options.output:
-            content = json.dumps(scores, indent=1, ensure_ascii=False)
+            # The bounds of a single row are infinite, which JSON cannot write.
+            entries = json.loads(json.dumps(scores), parse_constant=lambda infinity: None)
+            content = json.dumps(entries, indent=1, ensure_ascii=False)
             write_whole(options.output / "results.json", content)
             write_whole(options.output / "results.md", text + "\n")
 
