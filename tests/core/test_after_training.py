@@ -1,15 +1,14 @@
-"""After training: the model of a run is evaluated, asked, and served with the prompt of training."""
+"""After training: the model of a run is served with the prompt of training."""
 
 import json
 import os
-import shutil
 import sys
 import urllib.request
 from pathlib import Path
 
 import pytest
 
-from r1_recipes import evaluate, sft
+from r1_recipes import sft
 from tests.support.commands import succeed
 from tests.support.loopback import serving
 
@@ -18,32 +17,13 @@ BIN = Path(sys.executable).parent
 QUESTION = [{"role": "user", "content": "What is 7 + 5 * 3?"}]
 
 
-@pytest.fixture
-def trained(write_recipe, tmp_path):
-    """The folder of a run, and a recipe to judge it by."""
-    prompts = {"system_prompt": "Think first.", "prefill": "<think>\n"}
-    sft.main([write_recipe("sft", max_steps=1, save_strategy="no", **prompts)])
-    judge = write_recipe("grpo", "judge", dataset_test_split="train", **prompts)
-    return tmp_path / "run", judge
-
-
-def test_evaluate_compares_two_models_and_asks_them(trained, tmp_path, capsys):
-    run, judge = trained
-    other = tmp_path / "other"
-    shutil.copytree(run, other)
-    quick = ["--max_eval_samples", "2", "--num_samples", "1", "--output", str(tmp_path / "judged")]
-    evaluate.main([judge, "--model", str(run), "--model", str(other), *quick])
-    assert f"| {other} |" in capsys.readouterr().out
-    assert len(json.loads((tmp_path / "judged" / "results.json").read_text())) == 2
-    evaluate.main([judge, "--model", str(run), "--ask", "What is 7 + 5 * 3?"])
-    assert f"=== {run}\n<think>" in capsys.readouterr().out
-
-
-def test_served_and_chatted_with(trained, tmp_path):
+def test_served_and_chatted_with(write_recipe, tmp_path):
     pytest.importorskip("fastapi")
     from transformers import AutoTokenizer
 
-    run, _ = trained
+    prompts = {"system_prompt": "Think first.", "prefill": "<think>\n"}
+    sft.main([write_recipe("sft", max_steps=1, save_strategy="no", **prompts)])
+    run = tmp_path / "run"
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     words = [BIN / "transformers", "serve", run, "--device", "cpu", "--dtype", "float32", "--port"]
     log = tmp_path / "log"

@@ -13,70 +13,9 @@ from tests.conftest import REPOSITORY
 from tests.support.chat_server import chat_server, reply
 
 
-def test_two_models_are_judged_and_an_evaluation_resumes(tmp_path, capsys, caplog):
-    import pandas
-
-    from r1_recipes.models.smoke import build_tiny_model
-
-    model = str(build_tiny_model(tmp_path / "model", {}))
-    rows = [("2 + 2?", "4"), ("Why?", "Why?"), ("3 + 3?", "6")]
-    lines = [json.dumps({"prompt": prompt, "solution": gold}) + "\n" for prompt, gold in rows]
-    (tmp_path / "test.jsonl").write_text("".join(lines))
-    recipe = tmp_path / "judge.yaml"
-    recipe.write_text(
-        f"model_name_or_path: {model}\ndataset_name: {tmp_path / 'test.jsonl'}\n"
-        "mapper: prompt_solution\nreward_funcs: [accuracy]\ndataset_test_split: train\n"
-        "max_prompt_tokens: 1\nmax_completion_length: 4\nuse_cpu: true\nbf16: false\n"
-        f"dtype: float32\noutput_dir: {tmp_path / 'run'}\n"
-    )
-    output = tmp_path / "scores"
-    models = ["--model", model, "--model", model]
-    command = [str(recipe), *models, "--num_samples", "2", "--output", str(output)]
-    evaluate.main(command)
-    first, second = json.loads((output / "results.json").read_text())
-    assert set(first["pass_at"]) == {"1", "2"} and first["num_samples"] == 2
-    # Rows that a training run's length limit would drop; three completions each.
-    table = pandas.read_parquet(output / "2_model" / "completions.parquet")
-    assert list(table["sample"]) == [-1, 0, 1] * 3 and list(table["index"])[::3] == [0, 1, 2]
-    # "Why?" is not mathematics, so nobody can judge it: it counts as wrong, and a warning says so.
-    assert len(first["greedy"]) == len(second["sampled"]) == 3
-    assert "3 of 9 completions get no score from any of ['accuracy']" in caplog.text
-    printed = capsys.readouterr().out
-    assert "greedy +0.0 points" in printed
-    assert f"3 rows of split 'train' of {tmp_path / 'test.jsonl'}, which are training" in printed
-
-    # Again, with one row lost: only that row is generated anew.
-    file = output / "1_model" / "completions.jsonl"
-    lines = file.read_bytes().splitlines(keepends=True)
-    file.write_bytes(b"".join(lines[:3]))
-    evaluate.main(command)
-    assert file.read_bytes().startswith(b"".join(lines[:3]))
-    assert len(file.read_bytes().splitlines()) == len(lines) == 4
-    assert json.loads((output / "results.json").read_text())[1] == second
-    # Other settings are refused, and a template whose file says something else now.
-    for changed in ("--temperature=0.5", "--prefill=So", "--dtype=bfloat16"):
-        with pytest.raises(SystemExit):
-            evaluate.main([*command, changed])
-        assert "holds completions of other settings or weights" in capsys.readouterr().err
-    template = tmp_path / "plain.jinja"
-    template.write_text("{% for message in messages %}{{ message.content }}{% endfor %}")
-    command += ["--chat_template", str(template), "--output", str(tmp_path / "templated")]
-    evaluate.main(command)
-    template.write_text(f"Please: {template.read_text()}")
-    with pytest.raises(SystemExit):
-        evaluate.main(command)
-    assert "chat_template: " in capsys.readouterr().err
-
-    evaluate.main([str(recipe), *models, "--ask", "2 + 2?"])
-    assert capsys.readouterr().out.count(f"=== {model}") == 2
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.fixture
 def benchmark(tmp_path, tiny_model, sums):
-    """A benchmark of three sums, two samples each; ``benchmark(key=value)`` changes keys, ``None``
-    leaves one out.
-    """
+    """A benchmark of three sums, two samples each; ``benchmark(key=value)`` changes keys."""
 
     def write(**changes):
         settings = {
@@ -95,67 +34,34 @@ def benchmark(tmp_path, tiny_model, sums):
             "dtype": "float32",
         }
         path = tmp_path / "bench.yaml"
-        path.write_text(
-            yaml.safe_dump(
-                {key: value for key, value in {**settings, **changes}.items() if value is not None}
-            )
-        )
+        path.write_text(yaml.safe_dump(settings | changes))
         return str(path)
 
     return write
 
 
-def test_a_benchmark_defines_its_evaluation(benchmark, tiny_model, tmp_path, capsys):
+def test_a_benchmark_defines_its_evaluation(benchmark, tiny_model, tmp_path):
     import pandas
 
     model, output = str(tiny_model), tmp_path / "scores"
     evaluate.main([benchmark(), "--model", model, "--model", model, "--output", str(output)])
     first, second = json.loads((output / "results.json").read_text())
-    # the recipe's samples, batch and seed: twice the same model, so twice the same
-    assert first["num_samples"] == 2 and [
-        len(first[key]) for key in ("greedy", "sampled", "majority")
-    ] == [3, 3, 3]
-    assert first["intervals"]["greedy"] == [
-        0.0,
-        0.0,
-        pytest.approx(3.8415 / 6.8415, abs=1e-4),
-    ]  # Wilson: z^2 / (n + z^2)
     # nothing changed on three rows: 1/5 each way, half width 1.96 * sqrt((2/5)/5) = 0.5544
-    assert second["difference"]["over"] == model
-    assert second["difference"]["greedy_lenient"] == [
-        0.0,
-        pytest.approx(-0.5544, abs=1e-4),
-        pytest.approx(0.5544, abs=1e-4),
-    ]
+    expected = pytest.approx([0.0, -0.5544, 0.5544], abs=1e-4)
+    assert second["difference"]["greedy_lenient"] == expected
     table = pandas.read_parquet(output / "2_model" / "completions.parquet")
-    letters = [
-        sum("a" <= char <= "z" or char.isdigit() for char in text) for text in table["completion"]
-    ]
-    assert list(table["reward tests.conftest:letters"]) == letters
+    scores = table["reward tests.conftest:letters"]
+    letters = [sum("a" <= c <= "z" or c.isdigit() for c in text) for text in table["completion"]]
+    assert list(scores) == letters
     # a row's mean is that of its samples, not of the greedy completion
-    mean = table[table["sample"] >= 0].groupby("index")["reward tests.conftest:letters"].mean()
-    assert first["rewards"]["tests.conftest:letters"] == list(mean) and set(
-        first["rewards"]["format"]
-    ) == {0.0}
-    printed = capsys.readouterr().out
-    assert "maj@2" in printed and "lenient sampled +0.0 points" in printed
-    assert "| reward accuracy | reward format | reward tests.conftest:letters |" in printed
-
-    # the command line wins; greedy only: no column of samples
-    evaluate.main(
-        [benchmark(), "--model", model, "--num_samples", "0", "--output", str(tmp_path / "greedy")]
-    )
-    (greedy,) = json.loads((tmp_path / "greedy" / "results.json").read_text())
-    assert (
-        greedy["greedy"] == first["greedy"]
-        and greedy["sampled"] == greedy["majority"] == []
-        and greedy["pass_at"] == {}
-    )
-    assert greedy["sampled_format"] is None and len(greedy["rewards"]["format"]) == 3
-    printed = capsys.readouterr().out
-    assert "maj@" not in printed and "sampled" not in printed.splitlines()[2]
-    # the greedy completions are the same, with and without samples
-    greedy_table = pandas.read_parquet(tmp_path / "greedy" / "1_model" / "completions.parquet")
+    mean = scores[table["sample"] >= 0].groupby(table["index"]).mean()
+    assert first["rewards"]["tests.conftest:letters"] == list(mean)
+    # the command line wins; the greedy completions are the same without samples
+    output = tmp_path / "greedy"
+    evaluate.main([benchmark(), "--model", model, "--num_samples=0", "--output", str(output)])
+    (greedy,) = json.loads((output / "results.json").read_text())
+    assert greedy["sampled"] == greedy["majority"] == [] and greedy["pass_at"] == {}
+    greedy_table = pandas.read_parquet(output / "1_model" / "completions.parquet")
     assert list(greedy_table["completion"]) == list(table[table["sample"] == -1]["completion"])
 
 
@@ -203,24 +109,11 @@ def fails(completions, **columns):
 
 
 # A row of each set in its true columns (invented), a right answer, and a wrong one.
+NUTS = "600*2=<<600*2=1200>>1200\n#### 1,200"
+QUARTERS = {"problem": "$1/2+1/4$?", "solution": "\\boxed{\\frac{3}{4}}", "answer": "\\frac{3}{4}"}
 BENCHMARKS = {
-    "gsm8k": (
-        {"question": "A box holds 1,200 nuts?", "answer": "600*2=<<600*2=1200>>1200\n#### 1,200"},
-        "1200",
-        "120",
-    ),
-    "math500": (
-        {
-            "problem": "Find $1/2+1/4$.",
-            "solution": "$\\boxed{\\frac{3}{4}}$",
-            "answer": "\\frac{3}{4}",
-            "subject": "Prealgebra",
-            "level": 1,
-            "unique_id": "test/prealgebra/0.json",
-        },
-        "3/4",
-        "4/3",
-    ),
+    "gsm8k": ({"question": "A box holds 1,200 nuts?", "answer": NUTS}, "1200", "120"),
+    "math500": (QUARTERS | {"subject": "Prealgebra", "level": 1, "unique_id": "0"}, "3/4", "4/3"),
     "aime25": ({"problem": "5*5?", "answer": "25", "id": "0"}, "025", "26"),
 }
 

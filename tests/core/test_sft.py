@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -136,26 +135,14 @@ def test_loss_on_the_assistant_s_turn_and_its_end_for_questions(
 def test_loss_on_the_last_message_only_for_every_column_of_conversations(
     write_recipe: Callable[..., str], built: Build, tmp_path: Path, packing: bool, schema: str
 ) -> None:
-    (_, question), (_, answer) = TALK[:2]
-    long = {
-        "messages": {"messages": messages(TALK)},
-        "conversations": {
-            "conversations": [
-                {"from": {"user": "human"}.get(role, "gpt"), "value": text} for role, text in TALK
-            ]
-        },
-        "prompt": {"prompt": messages(TALK[:3]), "completion": messages(TALK[3:])},
-    }
-    short = {
-        "messages": {"messages": messages(TALK[:2])},
-        "conversations": {
-            "conversations": [
-                {"from": "human", "value": question},
-                {"from": "gpt", "value": answer},
-            ]
-        },
-        "prompt": {"prompt": messages(TALK[:1]), "completion": messages(TALK[1:2])},
-    }
+    def row(talk: list[tuple[str, str]]) -> dict[str, Any]:
+        if schema == "messages":
+            return {"messages": messages(talk)}
+        if schema == "prompt":
+            return {"prompt": messages(talk[:-1]), "completion": messages(talk[-1:])}
+        names = {"user": "human", "assistant": "gpt"}
+        return {"conversations": [{"from": names[role], "value": text} for role, text in talk]}
+
     if schema == "generated":
         rows = [
             {"question": text, "response": reply, "pass_rate": 1.0}
@@ -163,7 +150,7 @@ def test_loss_on_the_last_message_only_for_every_column_of_conversations(
         ]
         expected = [(chatml(("user", row["question"])), row["response"] + END) for row in rows]
     else:
-        rows = [long[schema], short[schema]]
+        rows = [row(TALK), row(TALK[:2])]
         expected = [(chatml(*TALK[:3]), TALK[3][1] + END), (chatml(TALK[0]), TALK[1][1] + END)]
     path = write_recipe(
         "sft",
@@ -253,91 +240,47 @@ def test_another_project_s_file_trains_on_the_tokens_that_trl_does(
 # Where the turn ends
 
 
-def test_the_end_of_the_turn_becomes_the_eos_token_everywhere(
-    write_recipe: Callable[..., str], built: Build, tiny_model: Path, tmp_path: Path
-) -> None:
-    path = write_recipe("sft", model_name_or_path=base_like(tiny_model, tmp_path / "base"))
-    trainer, tokenizer = built(path)
-    end, old = (tokenizer.convert_tokens_to_ids(token) for token in ("<|im_end|>", "<|endoftext|>"))
-    assert tokenizer.eos_token_id == trainer.model.config.eos_token_id == end
-    assert trainer.model.generation_config.eos_token_id == [end, old]
-    assert tokenizer.pad_token == "<|endoftext|>"
-    assert [
-        line for line in log_lines(tmp_path / "run") if line.startswith("eos_token is '<|im_end|>'")
-    ]
-
-
-@pytest.mark.parametrize("schema", ["question", "messages"])
 def test_the_tuned_model_stops_by_itself(
-    write_recipe: Callable[..., str], tiny_model: Path, tmp_path: Path, sums: Path, schema: str
+    write_recipe: Callable[..., str], tiny_model: Path, tmp_path: Path
 ) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    base = base_like(tiny_model, tmp_path / "base")
-    if schema == "question":
-        data = {"max_samples": 2}
-        rows = {
-            f"{a}+{b}?": f"<think>\n{a}+{b}={a + b}\n</think>\n<answer>\n{a + b}\n</answer>"
-            for a, b in SUMS[:2]
-        }
-    else:
-        rows = {"1+1?": "two", "Hi.": "hey"}
-        talks = [
-            {"messages": messages([("user", question), ("assistant", answer)])}
-            for question, answer in rows.items()
-        ]
-        data = {"dataset_name": write_rows(tmp_path / "talks.jsonl", talks), "mapper": None}
     path = write_recipe(
         "sft",
-        model_name_or_path=base,
+        model_name_or_path=base_like(tiny_model, tmp_path / "base"),
+        max_samples=2,
         per_device_train_batch_size=2,
         max_steps=100,
         lr_scheduler_type="linear",
         save_strategy="no",
-        **data,
     )
     sft.main([path])
     run = tmp_path / "run"
-    assert metrics(run)[-1]["loss"] < 0.1
+    said = [line for line in log_lines(run) if line.startswith("eos_token is '<|im_end|>'")]
+    assert said and metrics(run)[-1]["loss"] < 0.1
     tokenizer, model = AutoTokenizer.from_pretrained(run), AutoModelForCausalLM.from_pretrained(run)
-    assert (
-        tokenizer.eos_token == "<|im_end|>" and model.config.eos_token_id == tokenizer.eos_token_id
-    )
-    assert tokenizer.eos_token_id in model.generation_config.eos_token_id
-    assert tokenizer.chat_template == CHATML
-    for question, answer in rows.items():
+    end, old = (tokenizer.convert_tokens_to_ids(token) for token in ("<|im_end|>", "<|endoftext|>"))
+    assert tokenizer.eos_token_id == model.config.eos_token_id == end
+    assert model.generation_config.eos_token_id == [end, old]
+    assert tokenizer.pad_token == "<|endoftext|>" and tokenizer.chat_template == CHATML
+    for a, b in SUMS[:2]:
+        answer = f"<think>\n{a}+{b}={a + b}\n</think>\n<answer>\n{a + b}\n</answer><|im_end|>"
         prompt = tokenizer.apply_chat_template(
-            [{"role": "user", "content": question}],
+            [{"role": "user", "content": f"{a}+{b}?"}],
             add_generation_prompt=True,
             return_dict=True,
             return_tensors="pt",
         )
         # Nothing but what the folder says stops it.
-        output = model.generate(**prompt, max_new_tokens=200, do_sample=False)[
-            0, prompt["input_ids"].shape[1] :
-        ]
-        assert tokenizer.decode(output) == answer + "<|im_end|>"
+        made = model.generate(**prompt, max_new_tokens=200, do_sample=False)
+        assert tokenizer.decode(made[0, prompt["input_ids"].shape[1] :]) == answer
 
 
-@pytest.mark.parametrize("packing", [False, True])
 def test_examples_that_are_cut_are_counted(
-    write_recipe: Callable[..., str],
-    built: Build,
-    caplog: pytest.LogCaptureFixture,
-    tmp_path: Path,
-    packing: bool,
+    write_recipe: Callable[..., str], built: Build, tmp_path: Path
 ) -> None:
-    # 2 of 3 targets reach past 200 tokens of one byte.
-    rows = [
-        {"messages": messages([("user", "?"), ("assistant", "a" * size)])}
-        for size in (10, 300, 400)
-    ]
-    data = {
-        "dataset_name": write_rows(tmp_path / "rows.jsonl", rows),
-        "mapper": None,
-        "max_length": 200,
-        "packing": packing,
-    }
-    with caplog.at_level(logging.WARNING, "r1_recipes"):
-        built(write_recipe("sft", **data))
-    assert "max_length 200 cuts up to 2 of 3 examples" in caplog.text
+    sizes = (10, 300, 400)  # of which two reach past 200 tokens of one byte
+    rows = [{"messages": messages([("user", "?"), ("assistant", "a" * n)])} for n in sizes]
+    path = write_rows(tmp_path / "rows.jsonl", rows)
+    built(write_recipe("sft", dataset_name=path, mapper=None, max_length=200))
+    assert any("200 cuts up to 2 of 3 examples" in line for line in log_lines(tmp_path / "run"))

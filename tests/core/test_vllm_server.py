@@ -14,13 +14,8 @@ from tests.conftest import REPOSITORY
 
 pytestmark = pytest.mark.slow
 
-SERVER = [
-    str(REPOSITORY / "recipes" / "gsm8k_qwen05b.yaml"),
-    "--vllm_mode",
-    "server",
-    "--vllm_server_host",
-    "127.0.0.1",
-]
+RECIPE = str(REPOSITORY / "recipes" / "gsm8k_qwen05b.yaml")
+SERVER = [RECIPE, "--vllm_mode", "server", "--vllm_server_host", "127.0.0.1"]
 
 
 @pytest.fixture(autouse=True)
@@ -42,13 +37,8 @@ def flags(command: list[str]) -> dict[str, str | None]:
 
 def test_everything_comes_from_the_recipe() -> None:
     command = vllm_server.server_command(SERVER)
-    assert command[:5] == [
-        sys.executable,
-        "-m",
-        "vllm.entrypoints.cli.main",
-        "serve",
-        "Qwen/Qwen2.5-0.5B-Instruct",
-    ]
+    assert command[:2] == [sys.executable, "-m"]
+    assert command[3:5] == ["serve", "Qwen/Qwen2.5-0.5B-Instruct"]
     expected = {
         "--host": "127.0.0.1",
         "--port": "8000",
@@ -69,18 +59,10 @@ def test_everything_comes_from_the_recipe() -> None:
 
 
 def test_overrides_are_those_of_training_and_flags_after_dashes_go_to_vllm() -> None:
-    overrides = (
-        "--vllm_server_port 9001 --vllm_tensor_parallel_size 4 --model_revision abc --max_steps "
-        "3 --trust_remote_code true"
-    )
-    command = vllm_server.server_command(
-        [*SERVER, *overrides.split(), "--", "--seed", "7", "--data-parallel-size", "2"]
-    )
+    typed = "--vllm_server_port 9001 --vllm_tensor_parallel_size 4 --model_revision abc "
+    typed += "--max_steps 3 --trust_remote_code true -- --seed 7 --data-parallel-size 2"
+    command = vllm_server.server_command([*SERVER, *typed.split()])
     found = flags(command)
-    assert (found["--port"], found["--tensor-parallel-size"], found["--revision"]) == (
-        "9001",
-        "4",
-        "abc",
-    )
-    assert found["--seed"] == "7"  # what is typed wins
+    names = ("--port", "--tensor-parallel-size", "--revision", "--seed")
+    assert [found[name] for name in names] == ["9001", "4", "abc", "7"]  # what is typed wins
     assert "--trust-remote-code" in found and command[-2:] == ["--data-parallel-size", "2"]

@@ -2,10 +2,7 @@
 
 import dataclasses
 
-import pytest
-
 from r1_recipes.common.files import HIDDEN, masked, masked_words
-from r1_recipes.recipe.load import load_recipe
 from r1_recipes.recipe.types import argument_types
 
 SECRET = ("token", "hub_token", "hf-token", "auth_token", "OPENAI_API_KEY", "aws_secret_access_key")
@@ -26,12 +23,3 @@ def test_a_command_line_shows_no_secret():
     words = ["a.yaml", "--hub_token", "abc", "--seed=1", "--hub-token=abc", "--hub", "huggingface"]
     shown = ["a.yaml", "--hub_token", HIDDEN, "--seed=1", f"--hub-token={HIDDEN}", *words[-2:]]
     assert masked_words(words) == shown
-
-
-@pytest.mark.parametrize("method", ["sft", "grpo"])
-def test_a_recipe_has_its_secrets_and_its_record_has_not(write_recipe, method):
-    path = write_recipe(method, model_init_kwargs={"token": "abc"})
-    recipe = load_recipe([path, "--hub_token", "abc"], method)
-    assert recipe.training.hub_token == recipe.training.model_init_kwargs["token"] == "abc"
-    assert recipe.settings["model_init_kwargs"] == {"token": HIDDEN}
-    assert "hub_token" not in recipe.settings

@@ -2,9 +2,11 @@
 else than their files hold, or were refused without need.
 """
 
+import dataclasses
 import datetime
 import json
 import shutil
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -212,33 +214,23 @@ def test_prompts_alone_train_where_no_reward_compares(
     write_recipe: Callable[..., str], tmp_path: Path, row: dict[str, Any]
 ) -> None:
     rows = write_rows(tmp_path / "rows.jsonl", [row] * 8)
-    keys = {"dataset_name": rows, "mapper": "prompt_solution"}
-    recipe = load_recipe(
-        [write_recipe("grpo", reward_funcs=[f"{__name__}:length"], **keys)], "grpo"
-    )
-    fmt = get_response_format("boxed")
-    assert len(load_splits(recipe, fmt, None).train) == 8
-    recipe = load_recipe([write_recipe("grpo", reward_funcs=["accuracy"], **keys)], "grpo")
+
+    def train_rows(reward: str) -> Dataset:
+        keys = {"dataset_name": rows, "mapper": "prompt_solution", "reward_funcs": [reward]}
+        recipe = load_recipe([write_recipe("grpo", **keys)], "grpo")
+        return load_splits(recipe, get_response_format("boxed"), None).train
+
+    assert len(train_rows(f"{__name__}:length")) == 8
     with pytest.raises(RecipeError, match="'accuracy' compares with a reference answer"):
-        load_splits(recipe, fmt, None)
+        train_rows("accuracy")
 
 
 @pytest.mark.parametrize("empty", ["", None])
 def test_an_empty_column_that_grpo_does_not_read_costs_no_row(empty: str | None) -> None:
-    rows = Dataset.from_list(
-        [
-            {"question": "1+1?", "answer": "2", "explanation": "one more"},
-            {"question": "1+2?", "answer": "3", "explanation": empty},
-        ]
-    )
-    args = GRPORecipeArguments(
-        dataset_name="rows",
-        mapper="prompt_solution",
-        prompt_column="question",
-        solution_column="answer",
-        reasoning_column="explanation",
-        reward_funcs=["accuracy"],
-    )
+    row = {"prompt": "1+1?", "solution": "2", "explanation": "one more"}
+    rows = Dataset.from_list([row, row | {"explanation": empty}])
+    keys = {"mapper": "prompt_solution", "reasoning_column": "explanation"}
+    args = GRPORecipeArguments(dataset_name="rows", reward_funcs=["accuracy"], **keys)
     fmt = get_response_format("think_answer")
     assert len(load_dataset(args, fmt, "grpo", rows=rows)[0]) == 2
     made, report = load_dataset(args, fmt, "sft", rows=rows)
@@ -294,26 +286,13 @@ def test_what_is_no_single_answer_is_refused_by_name(answer: Any, said: str) -> 
 # init
 
 
-def written(tmp_path: Path, rows: list[dict[str, Any]], *flags: str) -> tuple[dict[str, Any], str]:
+def written(tmp_path: Path, rows: list[dict[str, Any]]) -> tuple[dict[str, Any], str]:
     """The recipe that init writes for rows, and what it prints."""
-    import argparse
-
-    path = tmp_path / "rows.jsonl"
-    write_rows(path, rows)
-    options = argparse.Namespace(
-        data=str(path),
-        question=None,
-        answer=None,
-        reasoning=None,
-        method=None,
-        cpu=False,
-        model=None,
-        output=tmp_path / "made",
-        words=[str(path)],
-    )
-    options.method = flags[0] if flags else None
-    printed = init.write(options)
-    return yaml.safe_load(next(options.output.glob("*.yaml")).read_text(encoding="utf-8")), printed
+    path = write_rows(tmp_path / "rows.jsonl", rows)
+    unsaid = dict.fromkeys(("question", "answer", "reasoning", "method", "model"))
+    made = tmp_path / "made"
+    printed = init.write(Namespace(data=path, cpu=False, output=made, words=[path], **unsaid))
+    return yaml.safe_load(next(made.glob("*.yaml")).read_text(encoding="utf-8")), printed
 
 
 SHAPES: dict[str, tuple[Callable[[int], dict[str, Any]], dict[str, Any], str]] = {
@@ -365,15 +344,9 @@ def test_init_knows_the_shape(tmp_path: Path, name: str) -> None:
     rows = [row(number) for number in range(12)]
     recipe, printed = written(tmp_path, rows)
     assert {key: recipe.get(key) for key in keys} == keys and said in printed
-    args = GRPORecipeArguments(
-        **{
-            key: value
-            for key, value in recipe.items()
-            if key in GRPORecipeArguments.__annotations__
-            or "column" in key
-            or key in ("mapper", "dataset_name", "prompt_template")
-        }
-    )
+    known = {field.name for field in dataclasses.fields(GRPORecipeArguments)}
+    keys = {key: recipe[key] for key in recipe.keys() & known} | {"dataset_train_split": "train"}
+    args = GRPORecipeArguments(**keys)
     made, _ = load_dataset(args, get_response_format("boxed", system_prompt=""), "grpo")
     assert len(made) == 12 and made["solution"][0] == str(2 if name == "alpaca" else 1)
     if name == "alpaca":

@@ -37,25 +37,13 @@ def hub(
     shutil.copy(sums, root / "datasets" / "org" / "sums" / "main" / "train.jsonl")
     (root / "datasets" / "org" / "sums" / "README.md").write_text(CARD, encoding="utf-8")
     with hub_server(root) as (url, _):
-        clean = {
-            key: value
-            for key, value in os.environ.items()
-            if not key.startswith(("HF_", "MODELSCOPE_"))
-        }
-        clean |= {
-            "HF_ENDPOINT": url,
-            "HF_HOME": str(tmp_path / "hf"),
-            "HF_TOKEN": "invented",
-            "HF_HUB_DISABLE_TELEMETRY": "1",
-        }
-        clean |= {
-            "MODELSCOPE_ENDPOINT": url,
-            "MODELSCOPE_CACHE": str(tmp_path / "ms"),
-            "HF_UPDATE_DOWNLOAD_COUNTS": "0",
-        }
-        clean |= dict.fromkeys(("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"), "http://127.0.0.1:9") | {
-            "NO_PROXY": "127.0.0.1"
-        }
+        hubs = ("HF_", "MODELSCOPE_")
+        clean = {key: value for key, value in os.environ.items() if not key.startswith(hubs)}
+        clean |= {"HF_ENDPOINT": url, "HF_HOME": str(tmp_path / "hf"), "HF_TOKEN": "invented"}
+        clean |= {"MODELSCOPE_ENDPOINT": url, "MODELSCOPE_CACHE": str(tmp_path / "ms")}
+        clean |= {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_UPDATE_DOWNLOAD_COUNTS": "0"}
+        clean |= dict.fromkeys(("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"), "http://127.0.0.1:9")
+        clean["NO_PROXY"] = "127.0.0.1"
 
         def run(*words: str) -> subprocess.CompletedProcess[str]:
             return succeed([sys.executable, *words], clean)
@@ -81,13 +69,14 @@ def test_a_run_from_a_mirror_that_is_pushed(
 ) -> None:
     hub("-m", "r1_recipes.sft", training(write_recipe, push_to_hub=True, hub_model_id="me/mine"))
     pushed = tmp_path / "hub" / "models" / "me" / "mine"
-    assert {
+    files = {
         "model.safetensors",
         "tokenizer.json",
         "chat_template.jinja",
         "config.json",
         "README.md",
-    } <= {path.name for path in pushed.iterdir()}
+    }
+    assert files <= {path.name for path in pushed.iterdir()}
     text = AutoTokenizer.from_pretrained(pushed).apply_chat_template(
         [{"role": "user", "content": "2+2?"}], tokenize=False, add_generation_prompt=True
     )
@@ -97,12 +86,8 @@ def test_a_run_from_a_mirror_that_is_pushed(
     assert card == (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
     # Whoever takes it from there gets the model and its prompts.
     ask = ["--model", "me/mine", "--ask", "2+2?", "--max_completion_length", "4"]
-    asked = hub(
-        "-m",
-        "r1_recipes.evaluate",
-        write_recipe("grpo", name="judge", system_prompt="Think first."),
-        *ask,
-    )
+    judge = write_recipe("grpo", name="judge", system_prompt="Think first.")
+    asked = hub("-m", "r1_recipes.evaluate", judge, *ask)
     assert "=== me/mine" in asked.stdout
 
 

@@ -9,11 +9,9 @@ import pytest
 from datasets import Dataset
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.data import SkipRow, get_mapper, load_dataset
-from r1_recipes.data.load import drop_overlap
-from r1_recipes.data.mappers import example_rows
+from r1_recipes.data import SkipRow, load_dataset
 from r1_recipes.data.prompt import build_prompt
-from r1_recipes.prompts import FORMATS, get_response_format
+from r1_recipes.prompts import get_response_format
 from r1_recipes.recipe.types import RecipeArguments
 
 FMT = get_response_format("think_answer")
@@ -23,10 +21,9 @@ def arguments(**keys: Any) -> RecipeArguments:
     return RecipeArguments(**{"dataset_name": "rows", "mapper": "gsm8k", **keys})
 
 
-def gsm8k(number: int, *, gold: bool = True, words: int = 0) -> dict[str, str]:
+def gsm8k(number: int, words: int = 0) -> dict[str, str]:
     question = f"Ana buys {number} pens. " + "More " * words + "How many?"
-    answer = f"She buys {number}." + (f"\n#### {number}" if gold else "")
-    return {"question": question, "answer": answer}
+    return {"question": question, "answer": f"She buys {number}.\n#### {number}"}
 
 
 def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> str:
@@ -56,24 +53,6 @@ def test_grpo_rows_carry_prompt_solution_and_the_source_s_other_columns() -> Non
     }
     assert (report.read, report.kept, dict(report.dropped)) == (2, 2, {})
     assert str(report) == "2 of 2 rows kept" and report.unused == ["level"]
-
-
-@pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("mapper", ["gsm8k", "math"])
-def test_sft_targets_are_what_the_format_renders(name: str, mapper: str) -> None:
-    fmt, examples = FORMATS[name], example_rows(mapper)
-    columns = dict.fromkeys(key for row in examples for key in row)
-    rows = Dataset.from_list([{key: row.get(key) for key in columns} for row in examples])
-    try:
-        dataset, _ = load_dataset(arguments(mapper=mapper), fmt, "sft", rows=rows)
-    except RecipeError as error:  # a format may be unable to write a row, and says so
-        assert f"cannot be written in format {name!r}" in str(error)
-        return
-    mapped = [get_mapper(mapper)(row) for row in examples]
-    targets = {fmt.render(row["reasoning"], row["solution"]) for row in mapped}
-    for row in dataset:
-        assert row["completion"][0]["content"] in targets
-        assert row["prompt"][-1]["role"] == "user"
 
 
 def own(row: dict[str, Any]) -> Any:
@@ -116,27 +95,14 @@ def test_what_a_trainer_caches_belongs_to_the_rows_and_not_to_the_code(
     assert first == again != load()._fingerprint
 
 
-def test_a_reference_answer_is_a_text_beside_a_column_of_numbers() -> None:
-    rows = Dataset.from_list([{"prompt": "1+1?", "solution": 2}])
-    dataset, _ = load_dataset(arguments(mapper="prompt_solution"), FMT, "grpo", rows=rows)
-    assert dataset["solution"][:] == ["2"]
-
-
-def test_distillation_takes_prompts_alone() -> None:
-    rows = Dataset.from_list([{**gsm8k(3), "level": 2}])
-    dataset, _ = load_dataset(arguments(), FMT, "distill", rows=rows)
-    assert dataset.column_names == ["prompt"]
-
-
 @pytest.mark.parametrize(
     ("template", "asked"),
     [
-        ("Rewrite: {question}", "Rewrite: 2+2?"),
         # filled once
         ("{question}\nDraft: {response}\nGold: {solution}", "2+2?\nDraft: see {solution}\nGold: 4"),
         (
-            r"Put {question} in \boxed{} as $\frac{1}{2}$, {unknown}",
-            r"Put 2+2? in \boxed{} as $\frac{1}{2}$, {unknown}",
+            r"{question} in \boxed{} as $\frac{1}{2}$, {x}",
+            r"2+2? in \boxed{} as $\frac{1}{2}$, {x}",
         ),
         ("{question} {level} {nothing} {tags}", '2+2? 3  ["é"]'),
         ("{{question}}", "{2+2?}"),
@@ -149,20 +115,6 @@ def test_a_prompt_template_is_filled_by_name(template: str, asked: str) -> None:
     (made,) = load_dataset(args, FMT, "generate", rows=rows)[0]
     assert made["prompt"][-1]["content"] == asked
     assert (made["question"], made["response"]) == ("2+2?", "see {solution}")
-
-
-def test_the_report_counts_each_reason(tokenizer: Any) -> None:
-    rows = [gsm8k(0), gsm8k(1, gold=False), {"question": "", "answer": "#### 2"}]
-    rows += [gsm8k(3, gold=False), gsm8k(4, words=500)]
-    args, data = arguments(max_prompt_tokens=600), Dataset.from_list(rows)
-    dataset, report = load_dataset(args, FMT, "grpo", rows=data, tokenizer=tokenizer)
-    assert dataset["solution"][:] == ["0"] and (report.read, report.kept) == (5, 1)
-    assert report.dropped == {
-        "no '#### NUMBER' in column 'answer'": 2,
-        "column 'question' is empty": 1,
-        "prompt over max_prompt_tokens 600": 1,
-    }
-    assert "1 of 5 rows kept; 2 dropped: no '#### NUMBER' in column 'answer'" in str(report)
 
 
 def test_prompt_tokens_are_those_of_the_rendered_prompt(tokenizer: Any) -> None:
@@ -184,29 +136,10 @@ def test_max_samples_are_the_first_rows_that_fit(tokenizer: Any) -> None:
     assert dataset["solution"][:] == ["1", "2", "4", "5", "7"] and report.kept == 5
 
 
-def test_a_missing_column_names_the_key_and_what_there_is() -> None:
-    rows = Dataset.from_list([{"text": "q", "label": "1"}])
-    with pytest.raises(
-        RecipeError, match=r"'gsm8k' needs column 'question', 'answer'; the source has text, label"
-    ):
-        load_dataset(arguments(), FMT, "grpo", rows=rows)
-    keys = {"mapper": "prompt_solution", "prompt_column": "text"}
-    with pytest.raises(RecipeError, match=r"solution_column: unknown column 'lable'. .* 'label'"):
-        load_dataset(arguments(**keys, solution_column="lable"), FMT, "grpo", rows=rows)
-    dataset, _ = load_dataset(arguments(**keys, solution_column="label"), FMT, "grpo", rows=rows)
-    assert dataset["solution"][:] == ["1"]
-
-
-def test_few_shot_turns_are_written_in_the_format() -> None:
-    shot = {"question": "1+1?", "reasoning": "1 and 1 is 2.", "answer": 2}
-    rows = Dataset.from_list([gsm8k(8)])
-    prompt = load_dataset(arguments(few_shot=[shot]), FMT, "grpo", rows=rows)[0][0]["prompt"]
-    assert [turn["role"] for turn in prompt] == ["system", "user", "assistant", "user"]
-    assert prompt[2]["content"] == FMT.render("1 and 1 is 2.", "2")
-    with pytest.raises(
-        RecipeError, match="few_shot: entry 1: must be a mapping of question, reasoning"
-    ):
-        load_dataset(arguments(few_shot=[{"question": "1+1?"}]), FMT, "grpo", rows=rows)
+def test_a_worked_example_without_its_parts_is_refused() -> None:
+    args = arguments(few_shot=[{"question": "1+1?"}])
+    with pytest.raises(RecipeError, match="few_shot: entry 1: must be a mapping of question"):
+        load_dataset(args, FMT, "grpo", rows=Dataset.from_list([gsm8k(8)]))
 
 
 # Mixtures
@@ -227,18 +160,13 @@ def mixture(tmp_path: Path) -> Callable[..., RecipeArguments]:
     return make
 
 
-def test_a_mixture_takes_a_share_of_each_and_shuffles_by_its_seed(mixture: Callable) -> None:
+def test_a_mixture_is_shuffled_by_its_seed(mixture: Callable) -> None:
     parts = [{"weight": 0.25}, {"columns": ["problem", "answer"], "weight": 0.5}]
-    dataset, report = load_dataset(mixture(*parts, seed=3), FMT, "grpo")
-    golds = list(map(int, dataset["solution"]))
-    assert (sum(n < 40 for n in golds), sum(n >= 100 for n in golds)) == (10, 10)
-    assert golds != sorted(golds) and (report.read, report.kept) == (20, 20)
-    assert dataset.column_names == ["prompt", "solution"]
-    again = [
-        list(map(int, load_dataset(mixture(*parts, seed=seed), FMT, "grpo")[0]["solution"]))
-        for seed in (3, 4)
-    ]
-    assert again[0] == golds != again[1]
+    one, again, other = (
+        load_dataset(mixture(*parts, seed=seed), FMT, "grpo")[0]["solution"][:]
+        for seed in (3, 3, 4)
+    )
+    assert len(one) == 20 and one == again != other != one != sorted(one, key=int)
 
 
 def test_a_mixture_is_split_by_its_seed_whatever_is_too_long(
@@ -257,34 +185,23 @@ def test_a_mixture_is_split_by_its_seed_whatever_is_too_long(
     assert 0 < sum(report.dropped.values()) < 48
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda m: m.update(sed=1), "dataset_mixture: unknown key 'sed'. Did you mean 'seed'"),
-        (
-            lambda m: m["datasets"][0].update(wieght=1),
-            "dataset 1: unknown key 'wieght'. .*'weight'",
-        ),
-        (
-            lambda m: m["datasets"][0].update(weight=1.5),
-            r"dataset 1: weight: must be the share of its rows, in \(0, 1\], got 1.5",
-        ),
-        (lambda m: m["datasets"][1].update(weight="half"), "dataset 2: weight: .*got 'half'"),
-        (lambda m: m["datasets"][1].pop("id"), "dataset 2: .* missing .*'id'"),
-        (lambda m: m["datasets"][1].update(columns=["problm"]), "problm"),
-        (
-            lambda m: m["datasets"][1].update(weight=0.001),
-            r"dataset 2 \(.*\): all rows were dropped",
-        ),
-        (lambda m: m["datasets"][1].update(mapper="gsm8k"), "dataset 2 .* needs column 'question'"),
-        (lambda m: m.update(test_split_size=60), "dataset_mixture: test_size=60"),
-    ],
-)
+FAULTS = [
+    ({"sed": 1}, {}, "dataset_mixture: unknown key 'sed'. Did you mean 'seed'"),
+    ({"test_split_size": 60}, {}, "dataset_mixture: test_size=60"),
+    ({}, {"weight": 1.5}, r"dataset 2: weight: must be .*, in \(0, 1\], got 1.5"),
+    ({}, {"weight": 0.001}, r"dataset 2 \(.*\): all rows were dropped"),
+    ({}, {"id": ...}, "dataset 2: .* missing .*'id'"),
+    ({}, {"mapper": "gsm8k"}, "dataset 2 .* needs column 'question'"),
+]
+
+
+@pytest.mark.parametrize(("keys", "second", "message"), FAULTS)
 def test_a_mixture_that_cannot_be_made_names_the_fault(
-    mixture: Callable, change: Callable, message: str
+    mixture: Callable, keys: dict, second: dict, message: str
 ) -> None:
-    args = mixture()
-    change(args.dataset_mixture)
+    args = mixture(None, second, **keys)
+    parts = args.dataset_mixture["datasets"]
+    parts[1] = {key: value for key, value in parts[1].items() if value is not ...}
     with pytest.raises((RecipeError, ValueError), match=message):
         load_dataset(args, FMT, "grpo")
 
@@ -295,15 +212,3 @@ def test_a_part_names_its_task_and_its_instruction(mixture: Callable, method: st
     dataset, _ = load_dataset(args, FMT, method)
     found = {(int(row["solution"]) >= 100, row["task"], len(row["prompt"])) for row in dataset}
     assert found == {(True, "hard", 1), (False, "", 2)}
-
-
-def test_training_rows_that_ask_what_the_test_asks_are_left_out() -> None:
-    def rows(*questions: str) -> Dataset:
-        prompts = [[{"role": "user", "content": question}] for question in questions]
-        return Dataset.from_dict({"prompt": prompts, "level": [1] * len(prompts)})
-
-    train = rows("one  two", "three", "four")
-    kept, dropped = drop_overlap(train, rows("one\ntwo ", "five"))
-    assert (kept[:], dropped) == (rows("three", "four")[:], 1)
-    pictures = train.add_column("image", ["a", "b", "c"])
-    assert drop_overlap(pictures, rows("three")) == (pictures, 0)

@@ -1,6 +1,5 @@
 """What each mapper makes of a row, what it cannot use and why, and how ``auto`` chooses."""
 
-import io
 from typing import Any
 
 import pytest
@@ -24,15 +23,7 @@ def test_every_mapper_maps_its_own_examples(name: str) -> None:
 
 
 MAPPED: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
-    (
-        "gsm8k",
-        {},
-        {"question": " 40 crates? ", "answer": "40*30=<<40*30=1200>>1200 #### 1\n#### 1,200"},
-        {"question": "40 crates?", "solution": "1200", "reasoning": "40*30=1200 #### 1"},
-    ),
     ("gsm8k", {}, {"question": "q", "answer": "#### (1,2)"}, {"solution": "(1,2)"}),
-    ("math", {}, {"problem": "p", "solution": "\\boxed{1}, no: \\boxed{ 2 }"}, {"solution": "2"}),
-    ("math", {}, {"problem": "p", "solution": "\\boxed{9}", "answer": "8"}, {"solution": "8"}),
     ("math", {}, {"problem": "p", "solution": "\\boxed{9}", "answer": None}, {"solution": "9"}),
     ("math", {}, {"problem": "p", "solution": "none", "answer": 0}, {"solution": "0"}),
     ("math", {}, {"problem": "p", "answer": "It is $\\boxed{(1,2)}$."}, {"solution": "(1,2)"}),
@@ -48,25 +39,7 @@ MAPPED: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
         {"question": "q", "pass_rate": 1, "solution": "", "earlier_messages": CALL},
         {"messages": [*CALL, {"role": "user", "content": "q"}], "well_formed": False},
     ),
-    (
-        "openthoughts",
-        {"domains": ["math"]},
-        {**example_rows("openthoughts")[0], "ground_truth_solution": "So \\boxed{42}."},
-        {"solution": "42", "task": "math", "reasoning": "Six sevens are 42."},
-    ),
     ("verl", {}, {**VERL, "reward_model": {"ground_truth": 0.5}}, {"solution": "0.5", "task": "x"}),
-    ("safe_rlhf", {}, example_rows("safe_rlhf")[0] | {"safer_response_id": 1.0}, {}),
-    (
-        "sums",
-        {"worked_share": 0.0},
-        {
-            "question": "Calculate 9 + 3.",
-            "expression": "9 + 3",
-            "answer": "12",
-            "steps": "9 + 3 = 12",
-        },
-        {"solution": "12", "reasoning": "9 + 3 is about 10", "answer": "10"},
-    ),
     (
         "multiple_choice",
         {},
@@ -96,24 +69,8 @@ def test_what_a_row_becomes(
     assert {key: made[key] for key in mapped} == mapped
 
 
-def test_sums_work_out_the_configured_share_of_rows() -> None:
-    rows = [
-        {
-            "question": f"Calculate {n} + 6.",
-            "expression": f"{n} + 6",
-            "answer": str(n + 6),
-            "steps": "s",
-        }
-        for n in range(200)
-    ]
-    worked = [get_mapper("sums", worked_share=0.25)(row)["reasoning"] == "s" for row in rows]
-    assert sum(worked) == pytest.approx(50, abs=20)
-
-
 SKIPPED = [
     ("gsm8k", {"question": "q", "answer": "no mark"}, "no '#### NUMBER' in column 'answer'"),
-    ("gsm8k", {"question": "q", "answer": "steps ####  "}, "no '#### NUMBER' in column 'answer'"),
-    ("gsm8k", {"question": " \n", "answer": "#### 1"}, "column 'question' is empty"),
     ("math", {"problem": "p", "solution": "no box"}, "no reference answer in column 'answer'"),
     ("math", {"problem": "p", "answer": "proof"}, "a proof"),
     ("prompt_solution", {"prompt": "", "solution": "1"}, "column 'prompt' is empty"),
@@ -127,19 +84,8 @@ SKIPPED = [
         {"prompt": "other", "chosen": CALL, "rejected": CALL},
         "column 'chosen' does not start with column 'prompt'",
     ),
-    ("countdown", {"nums": [7, -4], "target": 3}, "must hold whole numbers"),
-    (
-        "countdown",
-        {"nums": [7, 4], "target": 11, "expression": "7 - 4"},
-        "does not make the target",
-    ),
     ("verl", {**VERL, "prompt": []}, "column 'prompt' is empty"),
-    ("verl", {**VERL, "data_source": None}, "column 'data_source' is empty"),
-    (
-        "multiple_choice",
-        {"question": "q", "choices": ["a", "b"], "answer": 2},
-        "Fix: mapper_config",
-    ),
+    ("multiple_choice", {"question": "q", "choices": ["a", "b"], "answer": 2}, "mapper_config"),
     ("verifiable_code", {"problem": "p", "verification_info": {}}, "has no test_cases"),
 ]
 
@@ -179,27 +125,16 @@ def test_auto_finds_the_mapper_by_its_columns(name: str) -> None:
 def test_columns_that_no_mapper_knows_are_named() -> None:
     with pytest.raises(RecipeError, match=r"no mapper fits the columns q, a. Fix: name one of"):
         get_mapper("auto", ["q", "a"])
-    with pytest.raises(RecipeError, match="needs column 'messages' or 'conversations'; the source"):
-        get_mapper("conversations", ["text"])
 
 
-def png(width: int, height: int) -> bytes:
-    sink = io.BytesIO()
-    Pillow.new("RGB", (width, height)).save(sink, format="PNG")
-    return sink.getvalue()
+PICTURES = [
+    (None, "cannot be read"),
+    ({"bytes": b"not a picture", "path": None}, "cannot be read"),
+    (Pillow.new("RGB", (801, 4)), "is more than 200 times as long as wide"),
+]
 
 
-@pytest.mark.parametrize(
-    ("image", "reason"),
-    [
-        (None, "cannot be read"),
-        ("a path", "cannot be read"),
-        ({"bytes": None, "path": "x.png"}, "cannot be read"),
-        ({"bytes": b"not a picture", "path": None}, "cannot be read"),
-        ({"bytes": png(64, 64)[:60], "path": None}, "cannot be read"),
-        (Pillow.new("RGB", (801, 4)), "is more than 200 times as long as wide"),
-    ],
-)
+@pytest.mark.parametrize(("image", "reason"), PICTURES)
 def test_a_picture_that_cannot_be_used_says_why(image: Any, reason: str) -> None:
     row = {**example_rows("image_question")[0], "image": image}
     with pytest.raises(SkipRow, match=f"column 'image' .*{reason}"):

@@ -39,16 +39,22 @@ def shared(speaker: str, value: str) -> dict[str, str]:
     return {"from": speaker, "value": value}
 
 
+def part(text: str) -> dict[str, str]:
+    return {"type": "text", "text": text}
+
+
 PIRATE, SEVEN, NOTED, ASKED = "You are a pirate.", "My number is 7.", "Noted: 7.", "Add 1 to it."
 TALK = [said("system", PIRATE), said("user", SEVEN), said("assistant", NOTED), said("user", ASKED)]
 SAID = [f"system: {PIRATE}", f"user: {SEVEN}", f"assistant: {NOTED}", f"user: {ASKED}"]
 COLUMNS = {"mapper": "prompt_solution", "prompt_column": "messages", "solution_column": "solution"}
 CALL = {"name": "add", "arguments": {"a": 7, "b": 1}}
+AS_TEXT = {"name": "add", "arguments": '{"a": 7, "b": 1}'}
+CALLED = said("assistant", None, tool_calls=[{"id": "c1", "type": "function", "function": AS_TEXT}])
+EIGHT, NINE = said("assistant", "8"), said("assistant", "9")
+VERL = {"data_source": "x"}
+ALPACA = {"instruction": "Solve it.", "input": "x - 1 = 2", "output": "3"}
 
 PROMPTS = {
-    # TRL's prompt-only type, conversational or not
-    "trl prompt": Shape({"prompt": "POST: a story\nTL;DR:"}, ["user: POST: a story\nTL;DR:"]),
-    "trl messages as prompt": Shape({"prompt": TALK}, SAID),
     "trl prompt and completion": Shape(
         {"prompt": "1+1?", "completion": "2"}, ["user: 1+1?"], named=("2", "are not used")
     ),
@@ -61,14 +67,7 @@ PROMPTS = {
         [f"system: {PIRATE}", f"user: {ASKED}"],
         solution="8",
     ),
-    "parts": Shape(
-        {
-            "prompt": [
-                said("user", [{"type": "text", "text": "1+"}, {"type": "text", "text": "1?"}])
-            ]
-        },
-        ["user: 1+1?"],
-    ),
+    "parts": Shape({"prompt": [said("user", [part("1+"), part("1?")])]}, ["user: 1+1?"]),
     "a name of the speaker": Shape(
         {"prompt": [said("user", ASKED, name="ann")]}, [f"user: {ASKED}"], named=("ann", "'name'")
     ),
@@ -80,13 +79,7 @@ PROMPTS = {
         named=("8 it is", "answer at the end of a prompt"),
     ),
     "earlier reasoning": Shape(
-        {
-            "prompt": [
-                said("user", SEVEN),
-                said("assistant", NOTED, reasoning_content="why not"),
-                said("user", ASKED),
-            ]
-        },
+        {"prompt": [TALK[1], TALK[2] | {"reasoning_content": "why not"}, TALK[3]]},
         [f"user: {SEVEN}", f"assistant: <think>\nwhy not\n</think>\n\n{NOTED}", f"user: {ASKED}"],
     ),
     # The same in other containers
@@ -95,7 +88,6 @@ PROMPTS = {
     "lists side by side": Shape(
         {"prompt": {key: [turn[key] for turn in TALK] for key in ("role", "content")}}, SAID
     ),
-    "one message": Shape({"prompt": said("user", ASKED)}, [f"user: {ASKED}"]),
     # Columns beside the question
     "a column of instructions": Shape(
         {"system_prompt": PIRATE, "question": ASKED, "response": "8"},
@@ -104,14 +96,6 @@ PROMPTS = {
         keys={**COLUMNS, "prompt_column": "question", "solution_column": "response"},
     ),
     # Alpaca and its relatives
-    "alpaca": Shape(
-        {"instruction": "Solve it.", "input": "x - 1 = 2", "output": "3"},
-        ["user: Solve it.\n\nx - 1 = 2"],
-        solution="3",
-    ),
-    "alpaca without input": Shape(
-        {"instruction": "Say 3.", "input": "", "output": "3"}, ["user: Say 3."], solution="3"
-    ),
     "dolly": Shape(
         {"instruction": "Who?", "context": "Ann came.", "response": "Ann", "category": "qa"},
         ["user: Who?\n\nAnn came."],
@@ -125,32 +109,19 @@ PROMPTS = {
     ),
     # veRL
     "verl": Shape(
-        {
-            "data_source": "openai/gsm8k",
-            "prompt": TALK,
-            "ability": "math",
-            "reward_model": {"style": "rule", "ground_truth": "8"},
-        },
+        VERL | {"prompt": TALK, "ability": "math", "reward_model": {"ground_truth": "8"}},
         SAID,
         solution="8",
         named=("ability",),
     ),
     "search-r1": Shape(
-        {
-            "data_source": "nq",
-            "prompt": [said("user", "Who? <search>")],
-            "reward_model": {"ground_truth": {"target": ["Ann"]}},
-        },
-        ["user: Who? <search>"],
+        VERL | {"prompt": TALK[3:], "reward_model": {"ground_truth": {"target": ["Ann"]}}},
+        SAID[3:],
         solution="Ann",
     ),
     "verl as text": Shape(
-        {
-            "data_source": "x",
-            "prompt": json.dumps([said("user", "Who?")]),
-            "reward_model": '{"ground_truth": "Ann"}',
-        },
-        ["user: Who?"],
+        VERL | {"prompt": json.dumps(TALK), "reward_model": '{"ground_truth": "Ann"}'},
+        SAID,
         solution="Ann",
     ),
 }
@@ -175,28 +146,15 @@ TARGETS = {
         ["user: 1+2?"],
         "<think>\n1, 2: 3.\n</think>\n\n3",
     ),
-    "thinking": Shape(
-        {"messages": [said("user", "1+2?"), said("assistant", "3", thinking="one, two")]},
-        ["user: 1+2?"],
-        "<think>\none, two\n</think>\n\n3",
-    ),
     "parts of thinking": Shape(
         {
             "messages": [
-                said("user", "1+2?"),
-                said(
-                    "assistant",
-                    [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "3"}],
-                ),
+                TALK[3],
+                said("assistant", [{"type": "thinking", "thinking": "hm"}, part("8")]),
             ]
         },
-        ["user: 1+2?"],
-        "<think>\nhm\n</think>\n\n3",
-    ),
-    "sharegpt": Shape(
-        {"conversations": [shared("human", ASKED), shared("gpt", "8")], "system": PIRATE},
-        [f"system: {PIRATE}", f"user: {ASKED}"],
-        "8",
+        SAID[3:],
+        "<think>\nhm\n</think>\n\n8",
     ),
     "a column of instructions beside another": Shape(
         {
@@ -208,25 +166,8 @@ TARGETS = {
         named=("Be brief.", "left out beside a system message"),
     ),
     "calls with arguments as text": Shape(
-        {
-            "messages": [
-                said("user", ASKED),
-                said(
-                    "assistant",
-                    None,
-                    tool_calls=[
-                        {
-                            "id": "c1",
-                            "type": "function",
-                            "function": {**CALL, "arguments": '{"a": 7, "b": 1}'},
-                        }
-                    ],
-                ),
-                said("tool", "eight", tool_call_id="c1"),
-                said("assistant", "8"),
-            ]
-        },
-        [f"user: {ASKED}"],
+        {"messages": [TALK[3], CALLED, said("tool", "eight", tool_call_id="c1"), EIGHT]},
+        SAID[3:],
         "8",
     ),
     "llama-factory's calls": Shape(
@@ -238,30 +179,23 @@ TARGETS = {
                 shared("gpt", "8"),
             ]
         },
-        [f"user: {ASKED}"],
+        SAID[3:],
         "8",
     ),
     "ms-swift's calls": Shape(
         {
             "messages": [
-                said("user", ASKED),
+                TALK[3],
                 said("tool_call", json.dumps(CALL)),
                 said("tool_response", "eight"),
-                said("assistant", "8"),
+                EIGHT,
             ]
         },
-        [f"user: {ASKED}"],
+        SAID[3:],
         "8",
     ),
-    "alpaca": Shape(
-        {"instruction": "Solve it.", "input": "x - 1 = 2", "output": "3"},
-        ["user: Solve it.\n\nx - 1 = 2"],
-        "3",
-    ),
+    "alpaca": Shape(ALPACA, ["user: Solve it.\n\nx - 1 = 2"], "3"),
     "trl prompt and completion": Shape({"prompt": "1+1?", "completion": "2"}, ["user: 1+1?"], "2"),
-    "trl conversational": Shape(
-        {"prompt": TALK, "completion": [said("assistant", "8")]}, SAID, "8"
-    ),
     "a word after the answer": Shape(
         {"messages": [said("user", "1+1?"), said("assistant", "2"), said("user", "Thanks.")]},
         ["user: 1+1?"],
@@ -272,19 +206,11 @@ TARGETS = {
 
 PAIRS = {
     "texts": {"prompt": ASKED, "chosen": "8", "rejected": "9"},
-    "messages": {
-        "prompt": [said("user", ASKED)],
-        "chosen": [said("assistant", "8")],
-        "rejected": [said("assistant", "9")],
-    },
-    "whole conversations": {
-        "chosen": [said("user", ASKED), said("assistant", "8")],
-        "rejected": [said("user", ASKED), said("assistant", "9")],
-    },
-    "a prompt beside whole conversations": {
+    "whole conversations": {"chosen": [TALK[3], EIGHT], "rejected": [TALK[3], NINE]},
+    "a prompt beside them": {
         "prompt": ASKED,
-        "chosen": [said("user", ASKED), said("assistant", "8")],
-        "rejected": [said("user", ASKED), said("assistant", "9")],
+        "chosen": [TALK[3], EIGHT],
+        "rejected": [TALK[3], NINE],
     },
 }
 
@@ -358,25 +284,18 @@ def test_a_row_becomes_a_pair(name: str, caplog: pytest.LogCaptureFixture) -> No
 
 REFUSED = {
     "a call as the answer": (
-        {"messages": [said("user", "a"), said("assistant", "", tool_calls=[{"function": CALL}])]},
+        {"messages": [TALK[3], CALLED]},
         "a call of a tool, which only sft can use",
     ),
     "an image": (
-        {"prompt": [said("user", [{"type": "image_url", "image_url": {"url": "u"}}])]},
+        {"prompt": [said("user", [{"type": "image_url", "image_url": "u"}])]},
         "image_url",
     ),
     "an unknown role": ({"prompt": [said("narrator", "Once.")]}, "narrator"),
     "no user": ({"prompt": [said("system", PIRATE)]}, "no message of the user"),
     "a list of texts": ({"prompt": ["1+1?", "2+2?"]}, "holds no messages"),
     "calls before a question": (
-        {
-            "prompt": [
-                said("user", "a"),
-                said("assistant", "", tool_calls=[{"function": CALL}]),
-                said("tool", "8"),
-                said("user", "b"),
-            ]
-        },
+        {"prompt": [TALK[3], CALLED, said("tool", "8"), TALK[1]]},
         "which only sft can use",
     ),
 }

@@ -10,13 +10,11 @@ from typing import Any
 
 import pytest
 import trl
-from datasets import Dataset
 from transformers import AutoTokenizer
 
-from r1_recipes import grpo, sft
 from r1_recipes.data.prompt import build_prompt
 from r1_recipes.extras.images import TINY_TEMPLATE
-from r1_recipes.models.tokenizer import check_targets, generation_prompt, load_tokenizer
+from r1_recipes.models.tokenizer import generation_prompt, load_tokenizer
 from r1_recipes.prompts import CHATML, FORMATS, served
 from r1_recipes.recipe import load_recipe
 
@@ -146,11 +144,6 @@ def test_a_message_in_parts_and_a_developer_s_message(model: Callable) -> None:
     assert text(tokenizer, [developer, *USER]).splitlines()[0] == str(developer)
 
 
-def test_of_named_templates_the_default_one_is_used(model: Callable, loaded: Callable) -> None:
-    tokenizer, _ = loaded(model_name_or_path=model({"default": CHATML, "tool_use": QWEN}))
-    assert tokenizer.chat_template == CHATML
-
-
 def test_the_next_recipe_decides_about_the_prefill(model: Callable, loaded: Callable) -> None:
     folder = model(CHATML)
 
@@ -176,42 +169,3 @@ def test_variables_are_of_training_and_are_not_saved(model: Callable, loaded: Ca
     assert text(tokenizer, USER).endswith(EMPTY)
     assert not text(tokenizer, USER, enable_thinking=True).endswith(EMPTY)
     assert saved(tokenizer, folder, "").chat_template == SWITCH
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["qwen3", "qwen3_5_nothink", "qwen3_5_think", "qwen3_6", "qwen3_8", "glm4moe"],
-)
-@pytest.mark.parametrize(("fmt", "thinking"), [("boxed", False), ("think_boxed", True)])
-def test_sft_targets_stand_right_after_the_prompt(
-    model: Callable,
-    loaded: Callable,
-    write_recipe: Callable[..., str],
-    name: str,
-    fmt: str,
-    thinking: bool,
-) -> None:
-    template = (SHIPPED / f"{name}.jinja").read_text(encoding="utf-8")
-    kwargs = {"enable_thinking": thinking}
-    keys = {"response_format": fmt, "chat_template_kwargs": kwargs}
-    tokenizer, found = loaded("sft", model_name_or_path=model(template), **keys)
-    target = found.full_text(found.render_completion("2+2=4", "4"))
-    completion = [{"role": "assistant", "content": target}]
-    recipe = load_recipe([write_recipe("sft")], "sft")
-    rows = Dataset.from_list([{"prompt": USER, "completion": completion}])
-    check_targets(recipe, tokenizer, rows)
-
-
-@pytest.mark.parametrize("main", [grpo.main, sft.main])
-def test_the_model_serves_the_prompts_of_training_and_a_second_stage_trains_on(
-    write_recipe: Callable[..., str], loaded: Callable, tmp_path: Path, main: Callable
-) -> None:
-    method = main.__module__.rpartition(".")[2]
-    keys = {"system_prompt": "Think first.", "prefill": "<think>\n", "max_steps": 2}
-    tokenizer, fmt = loaded(method, **keys)
-    asked = text(tokenizer, build_prompt(USER, fmt))
-    main([write_recipe(method, **keys, save_steps=2)])
-    run = tmp_path / "run"
-    assert text(AutoTokenizer.from_pretrained(run), USER) == asked
-    again, _ = loaded(method, model_name_or_path=str(run), prefill="")
-    assert again.chat_template == CHATML
