@@ -43,8 +43,6 @@ COMPARED = {
 def reward_functions(recipe: Recipe, fmt: ResponseFormat) -> dict[str, Callable]:
     """Return the rewards by their names in the recipe, without those that need another model."""
     script, params = recipe.script, dict(recipe.reward_params)
-    if "match_judge" in params:
-        params["match_judge"] = ""
     functions = get_reward_funcs(script.reward_funcs, fmt, **params)
     if script.task_rewards is not None:
         functions = route(functions, script.reward_funcs, script.task_rewards, script.task_column)

@@ -1,5 +1,5 @@
-"""Rewards for golds in words and letters: what counts as the same, what hedging earns, and when a
-judge is asked. The mapper: each data set's columns give the letter of the right option.
+"""Rewards for golds in words and letters: what counts as the same, and what hedging
+earns. The mapper: each data set's columns give the letter of the right option.
 """
 
 import pytest
@@ -7,11 +7,9 @@ import pytest
 from r1_recipes.data.mappers import get_mapper
 from r1_recipes.extras.choices import answer_match, choice_match, exact_match
 from r1_recipes.prompts import FORMATS, get_response_format
-from tests.support.chat_server import chat_server, reply
 from tests.support.rewards import HOSTILE, seconds
 
 FMT = FORMATS["think_answer"]
-PROMPT = "Q: {question}\nGold: {solution}\nSaid: {answer}\nEnd with 'Score: x'."
 
 
 def think(answer):
@@ -113,48 +111,6 @@ def test_answer_match_takes_the_rule_that_the_gold_asks_for():
     assert values == [1.0, 1.0, 1.0, 0.0, None, 0.0]
     assert logged.pop("matched_by") == ["choice", "mathematics", "words", "", "", ""]
     assert logged == {"answer_match_answer": answers, "answer_match_solution": golds}
-
-
-def test_a_judge_is_asked_only_what_the_rules_do_not_accept(monkeypatch):
-    asked, metrics, logged = [], {}, {}
-
-    def answer(body, before):
-        [message] = body["messages"]
-        asked.append(message["content"])
-        return reply(
-            "Same thing.\nScore: 1"
-            if "gland behind the stomach" in message["content"]
-            else "Score: 0"
-        )
-
-    answers = ["Pancreas", "the gland behind the stomach", "liver", "the gland behind the stomach"]
-    texts = [*map(think, answers), "<think>\nnothing more"]
-    with chat_server(answer) as (url, _):
-        monkeypatch.setenv("OPENAI_BASE_URL", url)
-        monkeypatch.setenv("OPENAI_API_KEY", "x")
-        values = answer_match(
-            match_judge="openai:tiny",
-            match_judge_prompt=PROMPT,
-            completions=texts,
-            solution=["Pancreas"] * 5,
-            prompts=[
-                [{"role": "system", "content": "s"}, {"role": "user", "content": "Which organ?"}]
-            ]
-            * 5,
-            log_extra=logged.__setitem__,
-            log_metric=metrics.__setitem__,
-        )
-    # No answer is 0 without a question; equal questions are asked once.
-    assert values == [1.0, 1.0, 0.0, 1.0, 0.0]
-    assert sorted(asked) == [
-        "Q: Which organ?\nGold: Pancreas\nSaid: liver\nEnd with 'Score: x'.",
-        "Q: Which organ?\nGold: Pancreas\nSaid: the gland behind the stomach\nEnd with 'Score: x'.",
-    ]
-    assert logged["matched_by"] == ["words", "judge", "", "judge", ""]
-    assert metrics == {
-        "answer_match/asked": 3.0,
-        "answer_match/unscored": 0.0,
-    }
 
 
 @pytest.mark.parametrize("reward", [exact_match, choice_match, answer_match])

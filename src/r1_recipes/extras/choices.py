@@ -6,10 +6,9 @@ from string import ascii_uppercase
 from typing import Any
 
 from r1_recipes.common.errors import require
-from r1_recipes.common.messages import completion_texts, last_user_text
+from r1_recipes.common.messages import completion_texts
 from r1_recipes.data.mappers import MappedRow, SkipRow, register_mapper
 from r1_recipes.data.mappers import text as cell
-from r1_recipes.extras import judges
 from r1_recipes.prompts import ResponseFormat, boxed_spans
 from r1_recipes.rewards.answers import judged
 from r1_recipes.rewards.types import THINK_ANSWER, Column, Log, Values, ignore
@@ -27,7 +26,7 @@ _POWER = re.compile(r"(?<=\d)(?=[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻])")  # 10⁵ 
 # An article comes before a word. A capital A that is not at the beginning is a letter: hepatitis A
 # virus.
 _ARTICLE = re.compile(r"(?:\A\W*(?i:an?|the)|\b(?:an?|[Tt]he))\s+(?=\w)")
-# The rules reject a longer answer. A judge reads the beginning of it.
+# The rules reject a longer answer.
 _MAX_CHARS = 4000
 
 
@@ -158,62 +157,27 @@ def answer_match(
     solution: Column,
     prompts: Column = (),
     log_extra: Log = ignore,
-    log_metric: Log = ignore,
     *,
     fmt: ResponseFormat = THINK_ANSWER,
     number_locale: str = "en",
-    match_judge: str = "",
-    match_judge_prompt: str = "",
     **columns: Any,
 ) -> Values:
-    """Return 1.0 if a rule accepts the answer, else a judge's score.
+    """Return 1.0 if a rule accepts the answer, else 0.0.
 
-    Range: 0..1 ({0, 1} without a judge). The rules are those of ``choice_match``, ``accuracy`` and
-    ``exact_match``; the reference answer decides which apply. Without a judge, other answers score
-    0.0. Return ``None`` if there is no reference answer, or if the judge gave no score.
-
-    ``match_judge`` is ``openai:NAME``, a model behind an OpenAI-compatible server
-    (``OPENAI_BASE_URL``). It reads only answers that the rules do not accept. It gets
-    ``match_judge_prompt``, with ``{question}``, ``{solution}`` and ``{answer}``. The last line of
-    its reply must be ``Score: x`` with a number from 0 to 1. Metrics: ``answer_match/asked`` (the
-    rows of a batch that it reads) and ``…/unscored``. The completions table has ``matched_by``. If
-    all requests of a batch fail, the reward raises an error.
-
-    Source: HuatuoGPT-o1 (arXiv:2412.18925). Its verifier is only a model. Here rules come first,
-    because a completion cannot persuade them.
+    Range: {0, 1}. Return ``None`` without a reference answer. The rules are those of
+    ``choice_match``, ``accuracy`` and ``exact_match``; the reference answer decides which apply.
+    The completions table has the rule in ``matched_by``. For other wordings, an entry of
+    ``reward_models`` can ask a model, which a completion can persuade.
     """
     answers, golds = _read("answer_match", fmt, completions, solution, log_extra)
     _, verdicts = judged(completions, fmt, number_locale, golds, prompts)
-    scores: Values = []
-    rules = []
-    asked = {}
-    for row, (answer, gold, verdict) in enumerate(zip(answers, golds, verdicts, strict=True)):
-        rules.append(_rule(answer, gold, verdict.right))
-        scores.append(float(rules[row] != "") if words(gold) else None)
-        if match_judge and answer and scores[row] == 0.0:
-            slots = {"solution": gold, "answer": answer[:_MAX_CHARS]}
-            slots["question"] = last_user_text(prompts[row]) if prompts else ""
-            asked[row] = judges.fill(match_judge_prompt, slots)
-    if match_judge:
-        opinions = judges.ask(match_judge, [*asked.values()], 0.0, 1.0)
-        for row, opinion in zip(asked, opinions, strict=True):
-            scores[row] = opinion
-            rules[row] = "judge" if opinion else ""
-        log_metric("answer_match/asked", float(len(asked)))
-        log_metric("answer_match/unscored", float(opinions.count(None)))
+    rules = [
+        _rule(answer, gold, verdict.right)
+        for answer, gold, verdict in zip(answers, golds, verdicts, strict=True)
+    ]
     log_extra("matched_by", rules)
-    return scores
-
-
-def _check_judge(*, match_judge: str = "", match_judge_prompt: str = "") -> None:
-    if match_judge:
-        has_slots = all(slot in match_judge_prompt for slot in ("{solution}", "{answer}"))
-        allowed = "a text with {solution} and {answer} that asks for a line 'Score: x'"
-        require(has_slots, "match_judge_prompt", allowed, match_judge_prompt)
-        judges.ChatServer(match_judge).check()
-
-
-answer_match.check_start = _check_judge  # type: ignore[attr-defined]
+    pairs = zip(rules, golds, strict=True)
+    return [float(rule != "") if words(gold) else None for rule, gold in pairs]
 
 
 def _rule(answer: str, solution: str, equal: bool | None) -> str:

@@ -18,7 +18,7 @@ from itertools import combinations
 from random import Random
 from typing import Any, NamedTuple
 
-from r1_recipes.common.errors import RecipeError, require, unknown_name
+from r1_recipes.common.errors import RecipeError, require
 from r1_recipes.common.messages import completion_texts
 from r1_recipes.data.mappers import MappedRow, SkipRow, register_mapper, text
 from r1_recipes.extras.generated import Draws, distinct_rows
@@ -304,23 +304,18 @@ def countdown_rows(count: str, split: str, config: dict[str, Any]) -> Any:
             f"dataset_name: countdown:{count}: must name the count of numbers, from 2 to 6. "
             f"Fix: for example countdown:3-4"
         )
-    keys = {"min_value", "max_value", "min_target", "max_target", "train", "test"}
-    for key in config.keys() - keys:
-        raise RecipeError("task_config: " + unknown_name("key of countdown", key, keys))
-    ranges: dict[str, Any] = {"numbers": (int(bounds[1]), int(bounds[2] or bounds[1]))}
-    for name in ("value", "target"):
-        low, high = config.get(f"min_{name}"), config.get(f"max_{name}")
-        fits = isinstance(low, int) and isinstance(high, int) and 1 <= low <= high
-        allowed = "whole numbers from 1, the lower one first"
-        require(fits, f"task_config: min_{name}, max_{name}", allowed, (low, high))
-        ranges[name] = (low, high)
+    names = ("min_value", "max_value", "min_target", "max_target")
+    fits = {*names} <= config.keys() <= {*names, "train", "test"}
+    require(fits, "task_config", f"a mapping of {', '.join(names)}, train and test", config)
+    numbers = (int(bounds[1]), int(bounds[2] or bounds[1]))
+    value = (config["min_value"], config["max_value"])
 
     def draw(seed: int, size: int) -> Draws:
         rng = Random(seed)
         # A narrow range repeats puzzles, or rarely meets a target.
         for _ in range(100 * size + 1000):
-            nums, target, expression = draw_puzzle(rng, ranges["numbers"], ranges["value"])
-            if ranges["target"][0] <= target <= ranges["target"][1]:
+            nums, target, expression = draw_puzzle(rng, numbers, value)
+            if config["min_target"] <= target <= config["max_target"]:
                 row = {"nums": nums, "target": target, "expression": expression}
                 yield (*sorted(nums), target), row
 

@@ -4,7 +4,7 @@ import operator
 from random import Random
 from typing import Any
 
-from r1_recipes.common.errors import RecipeError, unknown_name
+from r1_recipes.common.errors import require
 from r1_recipes.data.mappers import MappedRow, register_mapper, text
 from r1_recipes.extras.generated import Draws, distinct_rows
 
@@ -20,15 +20,10 @@ def sums_rows(_: str, split: str, config: dict[str, Any]) -> Any:
             ``operators`` (some of ``+-*``), and ``size`` and ``seed`` of ``train`` and ``test``.
             Sum i is drawn from seed + i, so close seeds share most sums.
     """
-    keys = {"terms", "digits", "operators", "train", "test"}
-    for key in config.keys() - keys:
-        raise RecipeError("task_config: " + unknown_name("key of sums", key, keys))
-    terms, digits, signs = (config.get(key) for key in ("terms", "digits", "operators"))
-    if not (terms and digits and signs and {*signs} <= {*SIGNS}):
-        raise RecipeError(
-            f"task_config: {config}: sums need terms, digits and operators. "
-            "Fix: for example terms: 3, digits: 1, operators: '+*'"
-        )
+    names = ("terms", "digits", "operators")
+    fits = {*names} <= config.keys() <= {*names, "train", "test"}
+    require(fits, "task_config", f"a mapping of {', '.join(names)}, train and test", config)
+    terms, digits, signs = (config[name] for name in names)
 
     def draw(seed: int, size: int) -> Draws:
         for each in range(seed, seed + 20 * size):

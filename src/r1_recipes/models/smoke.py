@@ -65,7 +65,6 @@ _IF_SET = {
     "unfrozen_parameters": [""],
     # One batch of rollouts for the single step, even if the recipe generates more at once
     "generation_batch_size": 2,
-    "match_judge": "",
     "teacher_model_revision": "main",
 }
 _PREFIX = "r1-recipes-smoke-"  # of folders that are removed at the end of this process

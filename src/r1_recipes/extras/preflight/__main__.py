@@ -101,10 +101,9 @@ def examine(report: Report, options: argparse.Namespace, overrides: Sequence[str
         model = fit.build_model(recipe)
         window = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         data.check_lengths(report, recipe, rows, tokenizer, window)
-        steps = fit.check_cost(report, recipe, len(rows), count)
+        fit.check_cost(report, recipe, len(rows), count)
         state = fit.training_state(recipe, model, shards)
         fit.check_memory(report, recipe, state, shards)
-        fit.check_disk(report, recipe, state, steps)
         sample = [rows[index] for index in evenly_spaced(len(rows), _SAMPLE)]
         data.check_prompt(report, recipe, fmt, sample)
         if recipe.method == "sft":

@@ -1,8 +1,6 @@
-"""Check what a run takes: bytes on each device and on the disk, and the steps."""
+"""Check what a run takes: bytes on each device, and the steps."""
 
 import math
-import shutil
-from pathlib import Path
 from typing import Any
 
 from r1_recipes.extras.preflight.findings import ERROR, OK, WARNING, Report
@@ -94,36 +92,8 @@ def check_memory(report: Report, recipe: Recipe, state: dict[str, float], shards
     report.add(level, "fit.memory", message)
 
 
-def check_disk(report: Report, recipe: Recipe, state: dict[str, float], steps: int) -> None:
-    """Compare the size of the checkpoints and the final model with the free space."""
-    training = recipe.training
-    saved = state["gradients" if recipe.model.use_peft else "weights"]  # adapters are all trained
-    whole = saved + (0 if training.save_only_model else state["optimizer"])
-    by_strategy = {"no": 0, "steps": steps / training.save_steps}
-    saves = by_strategy.get(training.save_strategy, training.num_train_epochs)
-    # The trainer deletes an old checkpoint only after it has written the new one.
-    count = min(math.ceil(saves), (training.save_total_limit or math.inf) + 1)
-    folder = Path(training.output_dir).absolute()
-    free = shutil.disk_usage(next(path for path in folder.parents if path.exists())).free
-    needed = count * whole + saved
-    level, message = (
-        OK,
-        (
-            f"output_dir: {count} checkpoints of {whole / 1e9:.2f} GB and the final model take "
-            f"{needed / 1e9:.1f} GB; the disk of {folder} has {free / 1e9:.1f} GB free"
-        ),
-    )
-    if needed > free:
-        level = WARNING
-        message += (
-            ". Fix: another --output_dir, a lower save_total_limit, or save_only_model: true "
-            "(a run cannot resume from such a checkpoint)"
-        )
-    report.add(level, "fit.disk", message)
-
-
-def check_cost(report: Report, recipe: Recipe, rows: int, processes: int) -> int:
-    """Report the steps, and return them."""
+def check_cost(report: Report, recipe: Recipe, rows: int, processes: int) -> None:
+    """Report the steps of the run."""
     training = recipe.training
     group = getattr(training, "num_generations", 1)
     size = training.per_device_train_batch_size * training.gradient_accumulation_steps * processes
@@ -131,4 +101,3 @@ def check_cost(report: Report, recipe: Recipe, rows: int, processes: int) -> int
     epochs = rows * group / texts * training.num_train_epochs
     steps = training.max_steps if training.max_steps > 0 else math.ceil(epochs)
     report.add(OK, "fit.cost", f"about {steps:,} steps of {texts // group} prompts x {group}")
-    return steps
