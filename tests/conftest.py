@@ -189,7 +189,7 @@ def metrics(run: Path) -> list[dict[str, Any]]:
 def log_lines(run: Path) -> list[str]:
     """The messages of a run's ``run.log``, but for those that say where its report is."""
     entries = re.split(
-        r"^\S+Z [A-Z]+ ", (run / "run.log").read_text(encoding="utf-8"), flags=re.MULTILINE
+        r"^\S+ [A-Z]+ ", (run / "run.log").read_text(encoding="utf-8"), flags=re.MULTILINE
     )[1:]
     lines = [entry.rstrip("\n").partition(": ") for entry in entries]
     return [message for logger, _, message in lines if logger != "r1_recipes.report"]

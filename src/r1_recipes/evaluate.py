@@ -41,7 +41,7 @@ _OF_TRAINING = {
 
 
 def load_benchmark(argv: Sequence[str]) -> Recipe:
-    """Load a benchmark, which has ``num_samples``, or a GRPO recipe."""
+    # A benchmark has num_samples.
     method = "evaluate" if "num_samples" in read_yaml(Path(argv[0])) else "grpo"
     return load_recipe(argv, method, smoke=smoke_overrides)
 

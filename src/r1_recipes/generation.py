@@ -20,7 +20,6 @@ from typing import Any
 
 from r1_recipes.common import processes
 from r1_recipes.common.chat_client import ChatServer, Reply
-from r1_recipes.common.console import bar
 from r1_recipes.common.errors import RecipeError, install_hint
 from r1_recipes.models.tokenizer import from_pretrained, load_tokenizer, recipe_format
 from r1_recipes.prompts import ResponseFormat
@@ -99,6 +98,7 @@ def complete(
     Raises:
         RecipeError: The file holds completions of other rows, settings or weights.
     """
+    from tqdm.auto import tqdm
     from transformers import set_seed
 
     if processes.world_size() > 1:  # each would do everything, and write into one file
@@ -115,7 +115,9 @@ def complete(
     size = max(1, settings.generation_batch_size // max(count for _, count in plans))
     if not isinstance(generate, TransformersGenerator):
         size *= _BATCHES_OF_ENGINES
-    with bar(len(pending), Path(str(recipe.model.model_name_or_path)).name, miniters=size) as shown:
+    label = Path(str(recipe.model.model_name_or_path)).name
+    # None: on a terminal alone
+    with tqdm(total=len(pending), desc=label, disable=None, smoothing=0, delay=0) as shown:
         for start in range(0, len(pending), size):
             part = pending[start : start + size]
             # Of its place, so that a resumed run draws what the whole run would have drawn.
@@ -138,7 +140,6 @@ def complete(
 def _made_by(
     recipe: Recipe, tokenizer: Any, backend: str, plans: Sequence[tuple[float, int]]
 ) -> dict[str, Any]:
-    """Return everything beside the prompts that completions depend on."""
     weights = Path(str(recipe.model.model_name_or_path)).glob("*.safetensors")
     facts = {
         **{name: namespace_value(recipe, name) for name in SHAPING},
@@ -294,8 +295,6 @@ class TransformersGenerator:
 
 
 class VLLMGenerator:
-    """vLLM in this process."""
-
     def __init__(
         self, recipe: Recipe, tokenizer: Any, prompts: Sequence[list[dict[str, Any]]]
     ) -> None:

@@ -4,33 +4,20 @@ import contextlib
 import logging
 import os
 import sys
-import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from r1_recipes.common import files, processes
 from r1_recipes.common.errors import RecipeError
 
 logger = logging.getLogger(__name__)
+_handlers: list[logging.Handler] = []  # of the command that runs
 
 
 def say(text: str) -> None:
     """Write a result to stdout, which can be piped. Only results go to stdout."""
     sys.stdout.write(text.encode(errors="replace").decode() + "\n")
     sys.stdout.flush()
-
-
-def bar(total: int, label: str, **options: Any) -> Any:
-    """Return a tqdm progress bar, which the main process draws on a terminal only.
-
-    It counts in a file, too. The remaining time follows from the mean rate.
-    """
-    from tqdm.auto import tqdm  # heavy
-
-    options |= {"desc": label, "smoothing": 0, "delay": 0, "dynamic_ncols": True}
-    options["file"] = sys.stderr if sys.stderr.isatty() else open(os.devnull, "w")  # noqa: SIM115
-    return tqdm(total=total, disable=not processes.is_main_process(), **options)
 
 
 @contextlib.contextmanager
@@ -44,8 +31,6 @@ def reported_errors() -> Iterator[None]:
     os.environ.setdefault("TQDM_DELAY", "3")
     if not sys.stderr.isatty():
         os.environ.setdefault("TQDM_DISABLE", "1")
-    # For 4-bit models on CPUs, bitsandbytes warns about a kernel that only another package brings.
-    logging.getLogger("bitsandbytes.backends").setLevel(logging.ERROR)
     try:
         yield
     except RecipeError as error:
@@ -63,25 +48,11 @@ def reported_errors() -> Iterator[None]:
             )
         raise SystemExit(130) from None
     finally:
-        replace_handler(LogFile, None)
+        close_logs()
         files.release()
 
 
-class LogFile(logging.FileHandler):
-    def __init__(self, path: Path, mode: str = "a") -> None:
-        super().__init__(path, mode, encoding="utf-8", errors="replace")
-        layout = logging.Formatter(
-            "%(asctime)s %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%SZ"
-        )
-        layout.converter = time.gmtime
-        self.setFormatter(layout)
-
-
 class Terminal(logging.StreamHandler):
-    def __init__(self) -> None:
-        super().__init__(sys.stderr)
-        self.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
-
     def emit(self, record: logging.LogRecord) -> None:
         """Write a line above the progress bars."""
         tqdm = sys.modules.get("tqdm")
@@ -89,18 +60,20 @@ class Terminal(logging.StreamHandler):
             super().emit(record)
 
 
-def replace_handler(handler_type: type[logging.Handler], handler: logging.Handler | None) -> None:
-    """Close the root logger's handlers of a class, and add ``handler``.
+def log_to(handler: logging.Handler, layout: str) -> None:
+    """Let the root logger write to ``handler`` until the command ends."""
+    handler.setFormatter(logging.Formatter(layout, "%Y-%m-%dT%H:%M:%S%z"))
+    logging.getLogger().addHandler(handler)
+    _handlers.append(handler)
 
-    One process may do several runs.
-    """
-    root = logging.getLogger()
-    for old in [h for h in root.handlers if isinstance(h, handler_type)]:
-        root.removeHandler(old)
+
+def close_logs() -> None:
+    """Close what :func:`log_to` opened: one process may do several runs."""
+    while _handlers:
+        handler = _handlers.pop()
+        logging.getLogger().removeHandler(handler)
         with contextlib.suppress(OSError):  # on a full disk the last lines are lost
-            old.close()
-    if handler is not None:
-        root.addHandler(handler)
+            handler.close()
 
 
 def set_up_logging(training: Any) -> None:
@@ -108,7 +81,8 @@ def set_up_logging(training: Any) -> None:
 
     Transformers logs at ``training.log_level``.
     """
-    replace_handler(Terminal, Terminal())
+    close_logs()
+    log_to(Terminal(), "%(levelname)s: %(message)s")
     level = logging.INFO if processes.is_main_process() else logging.ERROR
     logging.getLogger("r1_recipes").setLevel(level)
     # The hub's own handler and the root's would write each line twice.

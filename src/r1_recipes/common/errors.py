@@ -2,10 +2,9 @@
 
 import contextlib
 import difflib
-import inspect
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 # Places of code that the user did not write: this package, Python's library, installed packages,
@@ -73,22 +72,13 @@ def user_code_place(error: BaseException) -> str:
     return f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
 
 
-def defined_at(function: Callable) -> str:
-    """Return `` (FILE:LINE)`` of a user's function or of a class's ``__init__``."""
-    begins = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
-    code = getattr(inspect.unwrap(begins), "__code__", None)
-    if code is None or code.co_filename.startswith(_FOREIGN_PLACES):
-        return ""
-    return f" ({code.co_filename}:{code.co_firstlineno})"
-
-
 @contextlib.contextmanager
-def own_code(what: str, function: Callable, fix: str = "correct it") -> Iterator[None]:
-    """Raise errors of the user's ``function`` as a RecipeError: what fails, where and why."""
+def own_code(what: str, fix: str = "correct it") -> Iterator[None]:
+    """Raise errors of the user's code as a RecipeError: what fails, where and why."""
     try:
         yield
     except RecipeError:
         raise
     except USER_ERRORS as error:
-        place = user_code_place(error) or defined_at(function)
-        raise RecipeError(f"{what} fails: {first_line(error)[:-1]}{place}. Fix: {fix}") from error
+        text = f"{first_line(error)[:-1]}{user_code_place(error)}"
+        raise RecipeError(f"{what} fails: {text}. Fix: {fix}") from error

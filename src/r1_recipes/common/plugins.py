@@ -6,6 +6,7 @@ A name is registered by the package or by an extra, or is the user's ``my_module
 
 import importlib
 import os
+import pkgutil
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -62,9 +63,7 @@ NAMES: dict[str, dict[str, str]] = {
 
 
 def load(kind: str, name: str) -> Any:
-    """Import what a name stands for."""
-    module, _, attribute = NAMES[kind][name].partition(":")
-    return getattr(importlib.import_module(f"r1_recipes.extras.{module}"), attribute)
+    return pkgutil.resolve_name(f"r1_recipes.extras.{NAMES[kind][name]}")
 
 
 # Where files and modules of the user are looked for: the working directory, and the folder of the
@@ -97,14 +96,6 @@ class Registry(Mapping[str, T]):
         return len(set(self))
 
     def register(self, name: str, thing: T) -> T:
-        """Add a class or function under a name.
-
-        Raise ValueError if the name belongs to another object.
-        """
-        known = self._objects.setdefault(name, thing)
-        # A module that is imported anew, as in a notebook, replaces its own objects.
-        if known.__module__ != thing.__module__:
-            raise ValueError(f"{self.kind} name {name!r} is taken by {known.__module__}")
         self._objects[name] = thing
         return thing
 
@@ -114,12 +105,10 @@ class Registry(Mapping[str, T]):
         The user's object is written ``my_module:my_name`` or ``my_file.py:my_name``. Raise
         RecipeError if the name is unknown.
         """
-        if name in self._objects:
-            return self._objects[name]
-        if ":" in name:
-            return import_object(name, self.kind)
         if name in self:
             return self[name]
+        if ":" in name:
+            return import_object(name, self.kind)
         fix = f"{name}:NAME" if name.endswith(".py") else f"my_module:my_{self.kind}"
         unknown = unknown_name(self.kind, name, self)
         raise RecipeError(f"{unknown} To name your own {self.kind}, write a colon: {fix}.")

@@ -4,7 +4,6 @@ The launcher's environment variables say which process this is, without torch. A
 rest.
 """
 
-import atexit
 import contextlib
 import os
 import signal
@@ -62,16 +61,6 @@ def quiet_vllm() -> None:
     """Let vLLM log warnings only and send no usage statistics. What the user has set stays."""
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-
-
-def destroy_process_group_at_exit() -> None:
-    """Destroy the process group at exit. An open group can crash the interpreter.
-
-    A single process has one, too, if vLLM is in it.
-    """
-    from torch import distributed
-
-    atexit.register(lambda: distributed.is_initialized() and distributed.destroy_process_group())
 
 
 def gather(items: list[Any]) -> list[Any]:

@@ -104,7 +104,6 @@ class Row(dict):
         return super().__getitem__(column)
 
     def get(self, column: str, default: Any = None) -> Any:
-        """Return a cell."""
         self.read.add(column)
         return super().get(column, default)
 
@@ -137,11 +136,8 @@ def load_dataset(
         RecipeError: No row is left, or a key does not fit the data.
     """
     say_once.cache_clear()
-    if args.prompt_template is not None and "{question}" not in args.prompt_template:
-        raise RecipeError(
-            f"prompt_template: must contain {{question}}, which the question replaces, got "
-            f"{args.prompt_template!r}"
-        )
+    template = "{question}" if args.prompt_template is None else args.prompt_template
+    require("{question}" in template, "prompt_template", "a text with {question}", template)
     tools = None
     if args.tools or args.environment:
         from r1_recipes.extras.agents.build import schemas

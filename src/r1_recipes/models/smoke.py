@@ -154,7 +154,6 @@ def _examples(args: RecipeArguments, method: str, part: Settings) -> Any:
 
 
 def _renamed(row: Settings, args: RecipeArguments, name: str, config: Any) -> Settings:
-    """Return an example row with the columns that the recipe names."""
     keys = {key: getattr(args, key) for key in COLUMN_KEYS if name in COLUMNS_BY_KEYS}
     keys |= config or args.mapper_config or {}
     names = {

@@ -6,14 +6,13 @@ parser as the words of a command line: TRL checks types and choices of those alo
 line comes last, so it wins.
 """
 
-import argparse
 import contextlib
-import dataclasses
 import json
 import os
 import re
 import typing
 from collections.abc import Callable, Sequence
+from dataclasses import field, make_dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 from unittest import mock
@@ -176,16 +175,14 @@ def make_parser(method: str, given: Settings) -> Any:
         names = given["reward_funcs"] = [name.strip() for name in names.split(",")]
     with located("reward_funcs"):
         found = reward_parameters(str(name) for name in names if str(name) not in models)
-    options = [(name, p.type, dataclasses.field(default=None)) for name, p in found.items()]
-    parameters = dataclasses.make_dataclass("Parameters", options)
+    options = [
+        (name, type(p.default) if p.annotation is p.empty else p.annotation, field(default=None))
+        for name, p in found.items()
+    ]
+    parameters = make_dataclass("Parameters", options)
     parameters.__module__ = "typing"  # where annotations that are texts find Optional and Sequence
     types = (*argument_types(method, given), parameters)
-    try:
-        parser: Any = OneLine(types, add_help=False, allow_abbrev=False)
-    except argparse.ArgumentError as error:
-        raise RecipeError(
-            f"reward_funcs: a parameter is a key of the trainer too: {error}. Fix: rename it"
-        ) from error
+    parser: Any = OneLine(types, add_help=False, allow_abbrev=False)
     parser._negative_number_matcher = re.compile(r"-\.?\d")  # -1e-3 is no option
     parser.actions, parser.kinds = {}, {}
     for key, hint in ((k, h) for part in types for k, h in typing.get_type_hints(part).items()):

@@ -4,7 +4,6 @@ import os
 import shutil
 
 from r1_recipes.common.errors import RecipeError, require, unknown_name
-from r1_recipes.prompts import get_response_format
 from r1_recipes.recipe.types import ON, Recipe, Settings, namespace_value
 from r1_recipes.rewards.tasks import check_task_rewards
 
@@ -68,10 +67,6 @@ def _check_grpo(recipe: Recipe) -> None:
 
 
 def _check_rewards(recipe: Recipe) -> None:
-    """Refuse weights and tasks that do not fit the rewards, and warn of a prompt that does not.
-
-    Such a prompt does not ask for what the rewards read as the answer.
-    """
     script = recipe.script
     names, weights = script.reward_funcs, getattr(recipe.training, "reward_weights", None)
     if weights is not None and len(weights) != len(names):
@@ -87,15 +82,6 @@ def _check_rewards(recipe: Recipe) -> None:
         from r1_recipes.extras.selection import check_keep
 
         check_keep(recipe)
-    fmt = get_response_format(script.response_format)
-    mark = fmt.answer_tags[0].strip() if fmt.answer_tags else "boxed" if fmt.boxed else ""
-    prompt = script.system_prompt
-    around = f"{script.prompt_template} {script.prefill} {script.mapper_config} {script.few_shot}"
-    if prompt and mark not in prompt + around:
-        recipe.warnings.append(
-            f"system_prompt does not name {mark}, which response_format {fmt.name} reads as the "
-            "answer"
-        )
 
 
 def follow_machine(method: str, given: Settings, typed: Settings, warnings: list[str]) -> Settings:

@@ -160,8 +160,6 @@ class GRPORecipeArguments(RewardedRecipeArguments):
 
 @dataclass
 class DistillRecipeArguments(RecipeArguments):
-    """Keys of a distillation recipe."""
-
     distill_with: Literal["distillation", "gold", "server"] = _key(
         "TRL's trainer: 'distillation' (same vocabulary), 'gold' (any two vocabularies), 'server' "
         "(same vocabulary, teacher on a vLLM server).",

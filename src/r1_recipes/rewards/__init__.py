@@ -14,7 +14,7 @@ the format think_answer, each reward is also an attribute of this module, for ``
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial, update_wrapper
-from typing import Any, NamedTuple
+from typing import Any
 
 from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.common.plugins import Registry
@@ -58,7 +58,6 @@ READS_GOLD = COMPARING | {"cosine", "length"}  # Rewards that score no row witho
 
 
 def __getattr__(name: str) -> Any:
-    """Return a reward of an extra."""
     if name.startswith("_") or name not in REWARDS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return REWARDS[name]
@@ -101,21 +100,9 @@ def get_reward_funcs(
     return [models.get(name) or _bound(_resolve(name), {**params, "fmt": fmt}) for name in names]
 
 
-class Parameter(NamedTuple):
-    """A recipe key that a reward takes."""
-
-    name: str
-    type: Any  # the annotation, or else the type of the default
-    default: Any
-
-
-def reward_parameters(names: Iterable[str]) -> dict[str, Parameter]:
-    """Return the parameters of rewards by name: what follows ``*``, except ``fmt``."""
-    keys = {key: p for name in names for key, p in _keys(_resolve(name)).items() if key != "fmt"}
-    return {
-        key: Parameter(key, type(p.default) if p.annotation is p.empty else p.annotation, p.default)
-        for key, p in keys.items()
-    }
+def reward_parameters(names: Iterable[str]) -> dict[str, inspect.Parameter]:
+    """Return the recipe keys of rewards: what follows ``*`` in a signature, except ``fmt``."""
+    return {key: p for name in names for key, p in _keys(_resolve(name)).items() if key != "fmt"}
 
 
 def answer_rewards(names: Iterable[str]) -> list[str]:
@@ -139,7 +126,6 @@ def _resolve(name: str) -> Callable[..., Values]:
 
 
 def _keys(function: Callable) -> dict[str, inspect.Parameter]:
-    """Return what follows ``*`` in a signature."""
     parameters = inspect.signature(function).parameters
     return {name: p for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from r1_recipes.common.errors import (
     USER_ERRORS,
     RecipeError,
-    defined_at,
     first_line,
     user_code_place,
 )
@@ -105,7 +104,8 @@ def numbers(name: str, function: Callable, result: Any, count: int) -> Values:
         if len(values) == count and all(value is None or math.isfinite(value) for value in values):
             return values
     fix = f"Fix: return a list with one finite number (or None) per completion, here {count}"
-    place = defined_at(function)
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    place = f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
     raise RecipeError(f"reward {name!r} returned {str(result)[:80]}{place}. {fix}")
 
 
@@ -137,17 +137,6 @@ def judged_rows(reward: Callable, rows: Dataset) -> Sequence[int]:
     if not hasattr(reward, "rows_of"):
         return range(len(rows))
     return list(reward.rows_of({key: rows[key] for key in rows.column_names}))
-
-
-def readable_golds(name: str, reward: Callable, rows: Dataset) -> dict[int, bool]:
-    """Return, for each row that a reward scores, whether it can read the reference answer."""
-    scored = judged_rows(reward, rows)
-    if not scored:
-        return {}
-    # Leave out pictures, because to_list() would decode them.
-    examples = rows.select(scored).remove_columns({"image"} & {*rows.column_names}).to_list()
-    verdicts = score(name, reward, examples, [""] * len(examples), None)
-    return {index: verdict is not None for index, verdict in zip(scored, verdicts, strict=True)}
 
 
 def try_own_rewards(

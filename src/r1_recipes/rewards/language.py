@@ -151,7 +151,6 @@ def language_code(name: str) -> str | None:
 
 
 def _sentences(text: str) -> list[list[tuple[str, str]]]:
-    """Return the words that count in each sentence, with their scripts."""
     sentences = []
     for sentence in _SENTENCE_END.split(_NO_LANGUAGE.sub(" ", text)):
         words = [(str(match.lastgroup), match[0]) for match in _WORD.finditer(sentence)]

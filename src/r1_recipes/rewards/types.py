@@ -13,4 +13,4 @@ THINK_ANSWER = FORMATS["think_answer"]  # what a reward reads outside of a recip
 
 
 def ignore(name: str, value: Any) -> None:
-    """Log nothing."""
+    pass

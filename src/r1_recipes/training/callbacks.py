@@ -1,4 +1,4 @@
-"""What every run does beside training: metrics, a table, stopping, resuming, a word in time.
+"""What every run does beside training: metrics, figures, stopping, resuming, a word in time.
 
 Heavy: imports Transformers, and so torch.
 """
@@ -13,7 +13,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -38,8 +38,7 @@ torch.serialization.register_package(
 _STEPS = 10  # in a row that taught nothing, and the run says so
 # A run that learns one of these learns what it should.
 _ANSWERS = ANSWERS | {"cosine"}
-_COLUMNS = {
-    "step": "step",
+_SHOWN = {
     "reward": "reward",
     "loss": "loss",
     "mean_token_accuracy": "token acc",
@@ -51,8 +50,7 @@ _COLUMNS = {
     "kl": "KL",
     "grad_norm": "grad",
     "step_time": "s/step",
-    "eta": "ETA",
-}  # of the table, after each reward's mean
+}  # at the terminal, with each reward's mean
 
 
 class RewardFailed(RecipeError):
@@ -112,7 +110,6 @@ class SaveAndStop(TrainerCallback):
         self._agreed = False  # by all processes
 
     def request(self, number: int, frame: Any) -> None:
-        """Handle a signal."""
         if self.requested:
             if time.monotonic() - self.requested < 2:  # a launcher repeats the first
                 return
@@ -228,40 +225,28 @@ class LearnsNothing(TrainerCallback):
             )
 
 
-class Table(ProgressCallback):
-    """Print a row of figures per log entry, above Transformers' progress bar.
+class Figures(ProgressCallback):
+    """Print a line of figures per log entry, above Transformers' progress bar.
 
     ``metrics.jsonl`` has every metric.
     """
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
         super().on_train_begin(args, state, control, **kwargs)
-        self._began, self._first = time.monotonic(), state.global_step
-        self._columns: dict[str, str] = {}  # metric -> its header
+        self._began = time.monotonic(), state.global_step
 
     def on_log(self, args, state, control, logs=None, **kwargs) -> None:
         figures = {key.removeprefix("eval_"): value for key, value in (logs or {}).items()}
         if self.training_bar is None or "loss" not in figures:  # the last entry sums up
             return
-        seconds = (time.monotonic() - self._began) / max(1, state.global_step - self._first)
-        left = timedelta(seconds=round(seconds * (state.max_steps - state.global_step)))
-        figures["step"] = f"{state.global_step}/{state.max_steps}" if "loss" in logs else "eval"
-        figures = {"step_time": seconds, **figures, "eta": str(left)}
-        if not self._columns:
-            self._columns = columns_of(figures)
-            self._print(self._columns.values())
-        cells = [figures.get(key, "-") for key in self._columns]
-        self._print(f"{cell:.3g}" if isinstance(cell, float | int) else str(cell) for cell in cells)
-
-    def _print(self, cells: Iterable[str]) -> None:
-        self.training_bar.write("".join(cell.rjust(10) for cell in cells), file=sys.stderr)
-
-
-def columns_of(figures: dict[str, Any]) -> dict[str, str]:
-    """Return the metrics that have a column, each reward's mean among them, and their headers."""
-    columns = _COLUMNS
-    if "reward" in figures:  # a policy's loss says nothing
-        rewards = [key for key in figures if re.fullmatch("rewards/[^/]+/mean", key)]
-        parts = {key: key.split("/")[1][:9] for key in rewards}
-        columns = {"step": "step", "reward": "reward", **parts, **_COLUMNS, "loss": ""}
-    return {key: header for key, header in columns.items() if header and key in figures}
+        parts = [f"step {state.global_step}/{state.max_steps}" if "loss" in logs else "eval"]
+        for key, value in figures.items():
+            name = _SHOWN.get(key)
+            if reward := re.fullmatch("rewards/([^/]+)/mean", key):
+                name = reward[1]
+            if name and isinstance(value, float | int):
+                parts.append(f"{name} {value:.3g}")
+        began, first = self._began
+        per_step = (time.monotonic() - began) / max(1, state.global_step - first)
+        left = timedelta(seconds=round(per_step * (state.max_steps - state.global_step)))
+        self.training_bar.write("  ".join([*parts, f"ETA {left}"]), file=sys.stderr)

@@ -49,8 +49,6 @@ _PACKAGES = ("r1-recipes", "torch", "trl", "transformers", "datasets", "accelera
 
 @dataclass
 class Run:
-    """A recipe and its folder."""
-
     recipe: Recipe
     output_dir: Path
     checkpoint: Path | None = None  # to resume from
@@ -205,7 +203,6 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def note(folder: Path, **values: Any) -> None:
-    """Write values into ``run.json``."""
     text = json.dumps({**read(folder), **values}, indent=2, ensure_ascii=False)
     files.write_whole(folder / "run.json", text + "\n")
 

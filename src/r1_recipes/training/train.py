@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import logging
 import os
@@ -14,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common import processes
-from r1_recipes.common.console import LogFile, replace_handler, say, set_up_logging
-from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.console import log_to, say, set_up_logging
+from r1_recipes.common.errors import RecipeError, require
 from r1_recipes.common.files import masked, masked_words, shipped
 from r1_recipes.data.load import LoadReport, drop_overlap, drop_unanswered, load_dataset
 from r1_recipes.data.sources import split_fix
@@ -60,7 +61,8 @@ def start(argv: Sequence[str] | None, method: str) -> Run:
     check_rewards(recipe)
     run = open_run(recipe)
     if processes.is_main_process():
-        replace_handler(LogFile, LogFile(run.output_dir / "run.log"))
+        file = logging.FileHandler(run.output_dir / "run.log", encoding="utf-8", errors="replace")
+        log_to(file, "%(asctime)s %(levelname)s %(name)s: %(message)s")
     logger.info("%s: %s -> %s", recipe.path, method, run.output_dir)
     if one_gpu and not recipe.training.use_cpu:
         recipe.warnings.append(one_gpu)
@@ -80,11 +82,9 @@ def usage(method: str) -> str:
 def check_machine(recipe: Recipe) -> None:
     """Refuse what would go wrong in silence, or only after the weights are loaded."""
     training, model, path = recipe.training, recipe.model, recipe.path
-    if recipe.method in ("grpo", "distill") and training.temperature == 0:
-        raise RecipeError(
-            f"{path}: temperature: must be above 0 for training, got 0, because all completions "
-            "of a prompt would be identical. Fix: temperature: 1.0"
-        )
+    # At 0, all completions of a prompt would be identical.
+    samples = recipe.method not in ("grpo", "distill") or training.temperature != 0
+    require(samples, f"{path}: temperature", "above 0 for training", 0, "temperature: 1.0")
     wants_bf16 = training.bf16 or model.dtype == "bfloat16"
     if wants_bf16 and not training.use_cpu and processes.lacks_bf16():
         raise RecipeError(
@@ -97,10 +97,9 @@ def check_machine(recipe: Recipe) -> None:
         check_turns(recipe)
     if namespace_value(recipe, "use_vllm"):
         processes.quiet_vllm()
-        if model.use_dora:  # vllm_lora.py sends the low-rank product alone
-            raise RecipeError(
-                f"{path}: use_dora: must be false with use_vllm: true. Fix: use_rslora"
-            )
+        # vllm_lora.py sends the low-rank product alone.
+        dora = model.use_dora
+        require(not dora, f"{path}: use_dora", "false with use_vllm: true", dora, "use_rslora")
     # With it, only one process of a host reads the weights. Transformers 5.17 fills those of the
     # others with zeros (modeling_utils.py:4718), and TRL 1.16 shards a reference model or teacher
     # without sending it the real ones (models/utils.py:292).
@@ -206,21 +205,6 @@ def nothing_held_out(recipe: Recipe, rows: int) -> str:
     )
 
 
-def prepare_wandb(recipe: Recipe) -> None:
-    """Set the environment variables of W&B. Without an API key it logs offline."""
-    for key in ("wandb_entity", "wandb_project", "wandb_run_group"):
-        if value := namespace_value(recipe, key):
-            os.environ[key.upper()] = value
-    netrc = Path(os.environ.get("NETRC", Path.home() / ".netrc"))
-    known = "WANDB_API_KEY" in os.environ or (netrc.is_file() and "wandb" in netrc.read_text())
-    if "wandb" in recipe.training.report_to and not known and "WANDB_MODE" not in os.environ:
-        os.environ["WANDB_MODE"] = "offline"
-        logger.warning(
-            "wandb has no API key, so this run is logged offline in ./wandb. Upload it later with "
-            "wandb sync"
-        )
-
-
 def trainer_arguments(
     run: Run, fmt: ResponseFormat, tokenizer: Any, rows: Splits
 ) -> dict[str, Any]:
@@ -228,7 +212,9 @@ def trainer_arguments(
     from trl import get_peft_config, get_quantization_config  # heavy
 
     recipe, model, training = run.recipe, run.recipe.model, run.recipe.training
-    prepare_wandb(recipe)
+    for key in ("wandb_entity", "wandb_project", "wandb_run_group"):
+        if value := namespace_value(recipe, key):
+            os.environ[key.upper()] = value
     warn_of_changed_rows(run, rows.train)
     if recipe.method != "reward":  # a reward model reads conversations as they are
         run.system_prompt = served.trained_system_prompt(fmt, rows.train)
@@ -276,7 +262,7 @@ def train(trainer: Trainer, run: Run) -> None:
     trainer.add_callback(callbacks.Metrics(run.output_dir))
     if not trainer.args.disable_tqdm:
         trainer.remove_callback(callbacks.ProgressCallback)  # it prints every metric
-        trainer.add_callback(callbacks.Table)
+        trainer.add_callback(callbacks.Figures)
     if run.checkpoint:
         logger.info("resuming from %s", run.checkpoint)
         trainer.add_callback(callbacks.Resume(trainer))
@@ -306,6 +292,7 @@ def train(trainer: Trainer, run: Run) -> None:
 
 def prepare(trainer: Trainer, recipe: Recipe) -> None:
     """Change the model that TRL loaded, before it has an optimizer."""
+    from torch import distributed
     from transformers import set_seed  # heavy
 
     training, model = trainer.args, trainer.model
@@ -327,7 +314,8 @@ def prepare(trainer: Trainer, recipe: Recipe) -> None:
         # recipes would sample alike.
         engine = training.process_index // training.vllm_tensor_parallel_size
         set_seed(training.seed + 10_000 * engine)
-    processes.destroy_process_group_at_exit()
+    # An open group can crash the interpreter. A single process has one, too, if vLLM is in it.
+    atexit.register(lambda: distributed.is_initialized() and distributed.destroy_process_group())
 
 
 def freeze_parameters(model: PreTrainedModel, patterns: Sequence[str] | None) -> None:

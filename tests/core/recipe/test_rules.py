@@ -81,12 +81,6 @@ def test_the_best_checkpoint_of_grpo_is_the_one_with_the_highest_reward(tmp_path
     assert chosen.metric_for_best_model == "eval_rewards/accuracy/mean"
 
 
-def test_a_prompt_that_does_not_name_the_answer_s_tags_is_warned_of(tmp_path: Path) -> None:
-    (warning,) = load(tmp_path, "grpo", {"system_prompt": "Answer in a box."}).warnings
-    assert "<answer>" in warning
-    assert not load(tmp_path, "grpo", {"system_prompt": "Answer in <answer> tags."}).warnings
-
-
 def test_a_value_takes_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("R1_TEST_ROOT", "/data")
     keys = {"output_dir": "${R1_TEST_ROOT}/run"}

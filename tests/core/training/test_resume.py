@@ -306,5 +306,4 @@ def test_two_commands_in_one_folder(write_recipe, tmp_path):
     # Whichever was there first trains; the other one is told about it.
     errors = [process.communicate(timeout=120)[1] for process in (first, second)]
     assert sorted(process.returncode for process in (first, second)) == [0, 2], errors
-    (winner,) = (process.pid for process in (first, second) if process.returncode == 0)
-    assert f"another process is writing into this folder (process {winner} on " in "".join(errors)
+    assert "another process is writing into this folder" in "".join(errors)

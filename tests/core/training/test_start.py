@@ -9,7 +9,7 @@ from r1_recipes.common import processes
 from r1_recipes.common.console import reported_errors
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.recipe import load_recipe
-from r1_recipes.training.train import check_machine, check_rewards, prepare_wandb, start, usage
+from r1_recipes.training.train import check_machine, check_rewards, start, usage
 
 pytestmark = pytest.mark.slow
 
@@ -75,19 +75,6 @@ def test_a_reward_may_refuse_to_start(write_recipe, monkeypatch):
         check_rewards(recipe)
     recipe.script.smoke = True
     check_rewards(recipe)
-
-
-def test_wandb_logs_offline_without_a_key(write_recipe, monkeypatch, tmp_path, caplog):
-    recipe = load_recipe([write_recipe("grpo", wandb_project="sums")], "grpo")
-    recipe.training.report_to = ["wandb"]
-    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
-    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_PROJECT"):
-        monkeypatch.setenv(name, "")
-        monkeypatch.delenv(name)
-    prepare_wandb(recipe)
-    assert os.environ["WANDB_MODE"] == "offline" and os.environ["WANDB_PROJECT"] == "sums"
-    assert "wandb sync" in caplog.text
-    os.environ.pop("WANDB_PROJECT"), os.environ.pop("WANDB_MODE")
 
 
 @pytest.mark.parametrize("method", ["grpo", "sft", "distill", "reward", "generate"])

@@ -24,7 +24,6 @@ from r1_recipes.common import processes
 from r1_recipes.common.errors import (
     USER_ERRORS,
     RecipeError,
-    defined_at,
     first_line,
     own_code,
     user_code_place,
@@ -101,7 +100,7 @@ def agent(recipe: Recipe, tokenizer: Any | None) -> tuple[list[Callable], dict[s
     script = recipe.script
     tools, kinds = tools_of(script.tools or ()), environments_of(script.environment)
     for name, tool in zip(script.tools or (), tools, strict=True):
-        with own_code(f"tools: {name}", tool):
+        with own_code(f"tools: {name}"):
             getattr(tool, "check_start", bool)()
     if tokenizer is not None and (tools or any(_methods(kind()) for kind in kinds.values())):
         _set_response_template(recipe, tokenizer)
@@ -162,8 +161,8 @@ def guarded_environment(kind: type, script: Any) -> Any:
         try:
             return _in_time(script, own_reset, **row)
         except USER_ERRORS as error:
-            place = user_code_place(error) or defined_at(own_reset)
-            message = f"environment {kind.__name__}: reset fails: {first_line(error)[:-1]}{place}"
+            text = f"{first_line(error)[:-1]}{user_code_place(error)}"
+            message = f"environment {kind.__name__}: reset fails: {text}"
             if script.smoke:
                 fix = "repair it, because in a run this row would get no reward"
                 raise RecipeError(f"{message}. Fix: {fix}") from error

@@ -36,7 +36,6 @@ def environment_rows(name: str, split: str, config: dict[str, Any]) -> Any:
         for _ in range(20 * size + 1000):  # A small game repeats rows.
             with own_code(
                 f"environment {name!r}: draw",
-                kind.draw,
                 "return {'question': …} and the arguments of reset; task_config has draw's keys",
             ):
                 row = {"environment": name, **kind.draw(rng, **options)}

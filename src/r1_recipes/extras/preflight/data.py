@@ -28,7 +28,7 @@ from r1_recipes.models.tokenizer import generation_prompt, turn_end
 from r1_recipes.prompts import FORMATS, ResponseFormat
 from r1_recipes.recipe import Recipe
 from r1_recipes.rewards import READS_GOLD, reward_parameters
-from r1_recipes.rewards.call import readable_golds, right_answer
+from r1_recipes.rewards.call import judged_rows, right_answer, score
 from r1_recipes.training.train import load_splits
 
 # Samples, evenly spaced: rows whose tokens are counted, and reference answers, of which an
@@ -232,3 +232,14 @@ def _check_conflicts(report: Report, rows: Any) -> None:
             )
             report.add(WARNING, "data.several_golds", message)
             return
+
+
+def readable_golds(name: str, reward: Callable, rows: Any) -> dict[int, bool]:
+    """Return, for each row that a reward scores, whether it can read the reference answer."""
+    scored = judged_rows(reward, rows)
+    if not scored:
+        return {}
+    # Leave out pictures, because to_list() would decode them.
+    examples = rows.select(scored).remove_columns({"image"} & {*rows.column_names}).to_list()
+    verdicts = score(name, reward, examples, [""] * len(examples), None)
+    return {index: verdict is not None for index, verdict in zip(scored, verdicts, strict=True)}
