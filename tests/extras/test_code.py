@@ -5,7 +5,6 @@ import json
 import pytest
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.data.mappers import example_rows, get_mapper
 from r1_recipes.extras.code import Case, extract_code, read_cases
 from r1_recipes.extras.sandbox import Outcome, SandboxError
 from r1_recipes.prompts import get_response_format
@@ -59,33 +58,19 @@ def score(name, completions, infos, **params):
     ("text", "code"),
     [
         ("```python\nx = 1\n```", "x = 1"),
-        ("```py\nx = 1\n```", "x = 1"),
         ("```Python3 \r\nx = 1\r\ny = 2\r\n```", "x = 1\ny = 2"),
         ("first\n```python\nx = 1\n```\nthen\n```python\nx = 2\n```\nend", "x = 2"),
         ("```python\nx = 1\n```\n```bash\nls\n```", "x = 1"),
         ("```python\nx = 1\n```\n```python\nx = 2", "x = 1"),
         ("1. So:\n   ```python\n   if x:\n       y()\n   ```", "if x:\n    y()"),
         ("Here: ```python\nx = 1```", "x = 1"),
-        ("```\nx = 1\n```", None),
         ("```cpp\nint x;\n```", None),
         ("```python\nx = 1", None),
-        ("```python\n\n```", None),
         ("x = 1", None),
     ],
 )
 def test_the_program_is_the_last_closed_block(text, code):
     assert extract_code(get_response_format("boxed"), text, "python") == code
-
-
-def test_only_the_answer_is_read():
-    fence = "```python\nx = 1\n```"
-    assert extract_code(THINK, answer("x = 1"), "python") == "x = 1"
-    for text in (
-        f"<think>\n{fence}\n</think>\n<answer>\nno\n</answer>",
-        f"<think>\n{fence}",
-        fence,
-    ):
-        assert extract_code(THINK, text, "python") is None
 
 
 def test_test_cases_in_several_spellings():
@@ -106,8 +91,6 @@ def test_test_cases_in_several_spellings():
     [
         None,
         "no JSON",
-        7,
-        {},
         {"test_cases": []},
         {"test_cases": [None]},
         {"test_cases": [{"input": "1", "output": None}]},
@@ -129,8 +112,6 @@ def test_rows_without_usable_test_cases(unusable):
         ("1\n2\n", "1\n", False),  # open-r1 compares as many lines as the shorter one has
         ("1\n", "1\n2\n", False),
         ("1 2", "1  2", False),
-        ("8", "8.0", False),
-        ("8", "", False),
     ],
 )
 def test_what_passes(expected, printed, passed):
@@ -143,7 +124,6 @@ def test_what_passes(expected, printed, passed):
         ([1, 2], b"[1, 2]", True),
         ([7], b"7", True),  # APPS puts results in a list
         (7, b"[7]", False),
-        ("a", b'"a"', True),
         (1, b"", False),
         (1, b"\xff", False),
         ([], b"[" * 100_000, False),
@@ -187,30 +167,3 @@ def test_what_the_sandbox_loses_is_not_judged(caplog):
     with pytest.raises(RecipeError, match="1 of 1 programs are not judged: no machine"):
         score("code", [answer("lost")], [DOUBLING])
     assert score("code", [answer(DOUBLE)], [None], code_batch_seconds=0)[0] == [None]
-
-
-@pytest.mark.parametrize(
-    ("params", "words"),
-    [
-        (
-            {"code_provider": "local"},
-            "code_provider: must be bubblewrap or my_module:run .*'local'",
-        ),
-        ({"code_provider": "bubblewrap", "code_language": "cpp"}, "code_language: must be python"),
-    ],
-)
-def test_a_wrong_parameter_is_named(params, words):
-    with pytest.raises(RecipeError, match=words):
-        get_reward_funcs(["code"], THINK, **params)[0].check_start()
-
-
-def test_code_format():
-    (reward,) = get_reward_funcs(["code_format"], THINK)
-    texts = [answer("x"), answer("x", "cpp"), "```python\nx\n```", answer("x") + "more", ""]
-    assert reward(completions=texts) == [1.0, 0.0, 0.0, 0.0, 0.0]
-
-
-def test_the_mapper_takes_rows_with_test_cases():
-    for row in example_rows("verifiable_code"):
-        mapped = get_mapper("verifiable_code")(row)
-        assert mapped["question"] and read_cases(mapped["verification_info"], "python")

@@ -29,8 +29,6 @@ RIGHT, WRONG, MALFORMED = True, False, False
     ("answer", "numbers", "target", "verdict"),
     [
         ("7*4+3", [7, 4, 3], 31, RIGHT),
-        ("3 + 4 * 7", [7, 4, 3], 31, RIGHT),  # products first: 3 + 28
-        ("7·4 + 3", [7, 4, 3], 31, RIGHT),
         (r"7 \times 4 + 3", [7, 4, 3], 31, RIGHT),
         ("$7*4+3$", [7, 4, 3], 31, RIGHT),
         ("7*4+3.", [7, 4, 3], 31, RIGHT),
@@ -38,11 +36,8 @@ RIGHT, WRONG, MALFORMED = True, False, False
         ("8 / (3 - 8 / 3)", [8, 3, 8, 3], 24, RIGHT),  # 8 / (1/3), exactly
         ("-(3 - 7)", [3, 7], 4, RIGHT),
         ("3--5", [3, 5], 8, RIGHT),
-        ("5", [5], 5, RIGHT),
         # Wrong: an expression, but not one that solves it.
-        ("7*4-3", [7, 4, 3], 31, WRONG),
         ("7*4+3 = 32", [7, 4, 3], 31, WRONG),  # right, and then another value
-        ("7*4", [7, 4, 3], 28, WRONG),  # a number is left over
         ("7+7", [7], 14, WRONG),  # once each
         ("74-3", [7, 4, 3], 71, WRONG),  # numbers are not digits to join
         ("7 / (3 - 3)", [7, 3, 3], 0, WRONG),
@@ -145,28 +140,12 @@ def loosely(text: str, rng: random.Random) -> str:
     )
 
 
-PUZZLES = [
-    (2, 3),
-    (1, 1),
-    (0, 5),
-    (10, 4),
-    (7, 7, 7),
-    (1, 5, 2),
-    (12, 3, 4),
-    (0, 6, 2),
-    (25, 100, 75),
-]
-PUZZLES += [
-    (7, 4, 3, 1),
-    (8, 3, 8, 3),
-    (1, 2, 3, 4),
-    (25, 50, 75, 100),
-    (6, 6, 6, 6),
-    (5, 5, 1, 11),
-    (44, 19, 35, 98),
-    (0, 1, 2, 3),
-]
-PUZZLES += [(13, 2, 9, 17), (3, 30, 33, 66), (1, 10, 100, 99), (2, 12, 21, 11)]
+NUMBERS = (
+    "2 3 | 1 1 | 0 5 | 10 4 | 7 7 7 | 1 5 2 | 12 3 4 | 0 6 2 | 25 100 75 | 7 4 3 1 | "
+    "8 3 8 3 | 1 2 3 4 | 25 50 75 100 | 6 6 6 6 | 5 5 1 11 | 44 19 35 98 | 0 1 2 3 | "
+    "13 2 9 17 | 3 30 33 66 | 1 10 100 99 | 2 12 21 11"
+)
+PUZZLES = [tuple(map(int, numbers.split())) for numbers in NUMBERS.split("|")]
 
 
 @pytest.mark.slow
@@ -292,90 +271,15 @@ def test_the_model_sees_the_original_s_prompt_to_the_letter(
     assert fmt.parse(" 28 + 3 </think>\n<answer> 7*4+3 </answer>").well_formed
 
 
-ONE = ([7, 4, 3], 31)
-
-
-def columns_of(puzzle, count):
-    return {"nums": [puzzle[0]] * count, "target": [puzzle[1]] * count}
-
-
-def reward(name="countdown", fmt="think_answer", **params):
-    return get_reward_funcs([name], fmt, **params)[0]
-
-
-def think(answer, reasoning="7*4 is 28"):
-    return f"<think>\n{reasoning}\n</think>\n<answer>\n{answer}\n</answer>"
-
-
-def scored(*completions, puzzle=ONE, **params):
-    return reward(**params)(completions=list(completions), **columns_of(puzzle, len(completions)))
-
-
-def test_scores():
-    texts = [
-        think("7*4 + 3"),
-        think("7*4\n+ 3\n= 31"),
-        think("7*4 - 3"),
-        think("7*4 + 3 = 30"),
-        think("no idea"),
-        "7*4 + 3",
-        "",
-        think(""),
-    ]
-    # Right, also over several lines; wrong; wrong by its own equation; an answer block without an
-    # expression. No block, nothing, an empty block.
-    assert scored(*texts) == [1.0, 1.0, 0.1, 0.1, 0.1, 0.0, 0.0, 0.0]
-    assert scored(*texts, countdown_format_score=0.0) == [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
-    assert scored(*texts, countdown_format_score=0.5)[2] == 0.5
-
-
-def test_grpo_zeros_total():
-    """0.1 x the partial format reward + 1 for a right answer, through the prefill of GRPO-Zero's
-    prompt.
-    """
-    fmt = get_response_format("think_answer", prefill="Let me solve this step by step.\n<think>")
-    shape, answer = get_reward_funcs(
-        ["format_partial", "countdown"], fmt, countdown_format_score=0.0
-    )
-    texts = [
-        " 28 </think>\n<answer>7*4+3</answer>",
-        " 28 </think>\n<answer>7*4</answer>",
-        " 28 </think>",
-        " 28",
-        "</think> so <answer>7*4+3</answer>",
-    ]
-    columns = columns_of(ONE, len(texts))
-    totals = [
-        0.1 * a + b
-        for a, b in zip(
-            shape(completions=texts, **columns), answer(completions=texts, **columns), strict=True
-        )
-    ]
-    # Exact; exact but wrong; reasoning only (0.1 x 0.1); nothing closed; right, but the reasoning
-    # is empty and words follow it (0.1 x 0.5).
-    assert totals == pytest.approx([1.1, 0.1, 0.01, 0.0, 1.05])
-
-
-@pytest.mark.parametrize(
-    "columns",
-    [
-        {"nums": [7, 4, 3], "target": 31},
-        {"nums": (7, 4, 3), "target": 31.0},
-    ],
-)
-def test_where_the_puzzle_stands(columns):
-    batch = {name: [value, value] for name, value in columns.items()}
-    assert reward()(completions=[think("7*4+3"), think("7*4-3")], **batch) == [1.0, 0.1]
-
-
 def test_every_format_reads_the_answer():
+    def scored(completion, fmt):
+        (reward,) = get_reward_funcs(["countdown"], fmt)
+        return reward(completions=[completion], nums=[[7, 4, 3]], target=[31])[0]
+
     for fmt in FORMATS.values():
         for answer in ("7 * 4 + 3", "7 × 4 + 3 = 31", r"7 \times 4 + 3"):
             completion = fmt.render_completion("7 times 4 is 28", answer)
-            assert reward(fmt=fmt)(completions=[completion], **columns_of(ONE, 1)) == [1.0], (
-                fmt.name,
-                answer,
-            )
+            assert scored(completion, fmt) == 1.0, (fmt.name, answer)
     # A format without tags: what follows "answer is" counts where the box is missing, as for every
     # other reward.
-    assert scored("The answer is 7*4+3", "no idea", fmt="boxed") == [1.0, 0.0]
+    assert scored("The answer is 7*4+3", "boxed") == 1.0 and scored("no idea", "boxed") == 0.0

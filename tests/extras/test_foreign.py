@@ -118,23 +118,6 @@ def test_no_recipe_of_ours_is_taken_for_open_r1_s():
     assert "beta" not in foreign.read(ours, {}, "grpo", "f", [])
 
 
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"dataset_mixer": {"nobody/talks": 1.0}}, "f: dataset_mixer: .* Fix: dataset_name"),
-        ({"datasets": [{"path": "x"}]}, "f: datasets: .* Fix: dataset_mixture"),
-        ({"pass_rate_min": 0.1}, r"f: pass_rate_min: .* Fix: .* keep: \{pass_rate"),
-        (
-            {"use_liger": True, "use_liger_loss": True},
-            "f: use_liger_loss is the old name of use_liger_kernel, and both are set",
-        ),
-    ],
-)
-def test_what_has_no_counterpart_is_refused(keys, message):
-    with pytest.raises(RecipeError, match=message):
-        foreign.read(keys, {}, "grpo", "f", [])
-
-
 # As their projects' examples begin, with invented values.
 OTHERS = {
     "Axolotl": {
@@ -160,11 +143,6 @@ OTHERS = {
         "torch_dtype": "bfloat16",
         "split_dataset_ratio": 0.0,
         "dataset": "nobody/rows#1000",
-    },
-    "verl": {
-        "data": {"train_files": "rows.parquet"},
-        "actor_rollout_ref": {"model": {"path": "nobody/m"}},
-        "trainer": {"nnodes": 1},
     },
 }
 

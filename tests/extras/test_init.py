@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import re
-import runpy
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from r1_recipes.extras import init
 from r1_recipes.extras.preflight import __main__ as preflight
 
 pytestmark = pytest.mark.usefixtures("offline")
-MATHS = {"mapper": "prompt_solution", "reward_funcs": ["accuracy", "format", "tag_count"]}
 WORDY = (
     "Because it leaves a rest when one divides it by two, and that is what the word means in "
     "every book; see also the lecture."
@@ -39,10 +37,6 @@ def columns(question: str, answer: str, **more: Any) -> dict[str, Any]:
 
 
 FILES = {
-    "german.csv": (
-        lines("nr;question;answer", "@;Wie viel ist @ + 0,5?;@,5"),
-        MATHS | columns("question", "answer", number_locale="de"),
-    ),
     "letters.csv": (
         lines("question,A,B,C,right answer", "Was ist @?,@,0@,1@,A"),
         columns(
@@ -64,10 +58,6 @@ FILES = {
     "my data (1).csv": (
         lines("question,answer", "@+1?,@"),
         {"dataset_name": "my data (1).csv", "output_dir": "outputs/my_data_1"},
-    ),
-    "words.csv": (
-        lines("question,answer", "Capital @?,Paris"),
-        {"reward_funcs": ["answer_match", "format", "tag_count"]},
     ),
     "prose.csv": (
         lines("question,answer", f'Why is @ odd?,"{WORDY}"'),
@@ -107,33 +97,16 @@ def test_what_becomes_of_a_file(
         and said.partition("\nnext")[0].count("\n") < 10
         and "r1-recipes preflight " in said
     )
-    if isinstance(wanted, str):
-        assert wanted in said
-    else:
-        assert {key: recipe.get(key) for key in wanted} == wanted
+    assert {key: recipe.get(key) for key in wanted} == wanted
     assert Path(f"test_{Path(recipe['output_dir']).name}.py").exists() == bool(
         {"accuracy", "choice_match", "answer_match"} & {*recipe.get("reward_funcs", ())}
     )
 
 
-def run_test(path: str) -> None:
-    """Run a test that init wrote, in this process: another takes ten seconds."""
-    names = runpy.run_path(path)
-    assert {score for *_, score in names["CASES"]} == {0.0, 1.0} and len(names["CASES"]) > 3
-    names["test_the_scores_of_answers"]()
-
-
-def test_the_tests_that_it_writes_pass(folder: Path) -> None:
-    for name in ("german.csv", "letters.csv", "gsm8k.jsonl", "words.csv"):
-        Path(name).write_text(FILES[name][0], encoding="utf-8")
-        init.main([name, "--output", "my own"])
-        run_test(f"my own/test_{Path(name).stem}.py")
-
-
 def test_preflight_is_green(
     folder: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("german.csv", "letters.csv", "prose.csv", "hostile.csv"):
+    for name in ("letters.csv", "prose.csv", "hostile.csv"):
         Path(name).write_text(FILES[name][0] if name in FILES else HOSTILE, encoding="utf-8")
         init.main([name, "--output", "out"])
         [path] = Path("out").glob(f"{Path(name).stem}*.yaml")
@@ -166,18 +139,15 @@ REFUSED = {
         lines("Frage;Antwort", "@?;1"),
         "got 'Frage', 'Antwort'. Fix: --question COLUMN --answer COLUMN",
     ),
-    "half.csv": ("question,b1,c1\n1,2,3\n", "Fix: --answer COLUMN"),
     "row.csv": ("question,answer\nhow?,3\n", "must have at least 2 rows"),
     "pairs.jsonl": (objects(prompt="@?", chosen="a", rejected="b"), "not pairs or pictures"),
-    "nowhere.csv": (None, "no such file"),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_it_refuses(folder: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     content, reason = REFUSED[name]
-    if content is not None:
-        Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    Path(name).write_text(content, encoding="utf-8")
     with pytest.raises(SystemExit) as stopped:
         init.main([name])
     error = capsys.readouterr().err.splitlines()[-1]
@@ -196,7 +166,6 @@ def test_flags_decide_and_nothing_is_overwritten(
     Path("chat.jsonl").write_text(FILES["chat.jsonl"][0], encoding="utf-8")
     Path("alpaca.jsonl").write_text(objects(instruction="@", output="@", why="x"), encoding="utf-8")
     for argv, reason in (
-        (flags, "x.yaml: already exists"),
         (["x.csv", "--answer", "A1"], "'A1'"),
         (["chat.jsonl", "--method", "grpo"], "grpo needs reference answers"),
         (["alpaca.jsonl", "--reasoning", "why"], "--reasoning: the target is the whole answer"),

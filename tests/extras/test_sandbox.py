@@ -1,14 +1,12 @@
 """Programs in the sandbox: what runs, what is stopped, and that nothing is left behind."""
 
 import json
-import os
 import shutil
 import subprocess
 import time
 
 import pytest
 
-from r1_recipes.common.errors import RecipeError
 from r1_recipes.extras import sandbox
 from r1_recipes.extras.code import get_run
 from r1_recipes.extras.tools import python
@@ -28,15 +26,6 @@ import time
 with ThreadPoolExecutor(32) as pool:
     print(sum(pool.map(lambda n: (time.sleep(0.01), n)[1], range(64))))
 """
-FORK = """
-import os, subprocess
-for start in (os.fork, lambda: subprocess.run(["/bin/true"]), lambda: os.system("true")):
-    try:
-        start()
-        print("started")
-    except PermissionError:
-        pass
-"""
 FORK_BOMB = """
 import ctypes, time
 fork, started = ctypes.CDLL(None).fork, 0
@@ -45,11 +34,6 @@ while (child := fork()) >= 0:
         time.sleep(99)
     started += 1
 print(started)
-"""
-SEARCH = """
-import os, socket
-print(os.path.exists("/etc/passwd"), os.path.exists("/proc/1"), os.path.exists(input()))
-print(os.getuid(), sorted({*os.environ} - {"PWD", "LC_CTYPE"}), len(socket.if_nameindex()))
 """
 WRITE = """
 for path in ("/x", "/usr/x", "/dev/x"):
@@ -88,7 +72,6 @@ PROGRAMS = {
     "sleep": ("import time; time.sleep(99)", b"", {"seconds": 1}, "timeout", "", ""),
     "8 GB": ("x = bytearray(8 << 30)", b"", {}, "error", "", "MemoryError"),
     "a flood": ("while True: print('x' * 999)", b"", {"output_bytes": 99}, "error", "x" * 99, "OSError"),
-    "processes": (FORK, b"", {}, "ok", "", ""),
     "a fork bomb": (FORK_BOMB, b"", {}, "ok", "63\n", ""),
     "the network": ("import socket\nsocket.create_connection(('192.0.2.1', 80), 1)", b"", {}, "error", "", "OSError"),
     "writing": (WRITE, b"", {}, "ok", "", ""),
@@ -104,40 +87,12 @@ def test_a_program(name):
 
 
 @needs_bwrap
-def test_a_program_sees_no_file_and_no_variable_of_the_host(tmp_path, monkeypatch):
-    monkeypatch.setenv("HF_TOKEN", "secret")
-    (tmp_path / "file").write_text("8")
-    outcome = sandbox.run(SEARCH, f"{tmp_path}/file\n".encode())
-    seen, rest = outcome.output.decode().splitlines()
-    assert seen == "False False False"
-    assert rest == "65534 ['MALLOC_ARENA_MAX', 'PYTHONHASHSEED'] 1"
-    sandbox.check()
-
-
-@needs_bwrap
-def test_sets_are_in_the_same_order_each_time():
-    code = "print({str(n) for n in range(99)})"
-    assert sandbox.run(code).output == sandbox.run(code).output
-
-
-@needs_bwrap
 def test_no_process_is_left_behind():
     marked = FORK_BOMB.replace("print(started)", "time.sleep(99)  # left behind")
     assert sandbox.run(marked, seconds=1).status == "timeout"
     time.sleep(0.2)
     running = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
     assert "MALLOC_ARENA_MAX" not in running
-
-
-def test_without_bubblewrap_nothing_runs(monkeypatch):
-    monkeypatch.setenv("PATH", os.devnull)
-    sandbox.command.cache_clear()
-    get_run.cache_clear()
-    with pytest.raises(
-        RecipeError, match=r"code_provider: .*bwrap is not installed.* Fix: apt-get"
-    ):
-        get_run("bubblewrap")
-    sandbox.command.cache_clear()
 
 
 @needs_bwrap

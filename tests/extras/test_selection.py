@@ -11,7 +11,6 @@ from r1_recipes.data.sources import load_rows
 from r1_recipes.extras.selection import (
     Keep,
     evaluation_sets,
-    has_code,
     n_grams,
     select,
     write,
@@ -19,7 +18,6 @@ from r1_recipes.extras.selection import (
 from r1_recipes.generation import Completion
 from r1_recipes.prompts import FORMATS
 from r1_recipes.recipe.load import load_recipe
-from r1_recipes.rewards import get_reward_funcs
 
 FMT = FORMATS["think_answer"]
 
@@ -57,11 +55,6 @@ def reasons(records, keep=None, rewards=(right,), weights=None):
     return [[one.reason for one in group] for _, group in selected(records, keep, rewards, weights)]
 
 
-def test_without_rules_everything_is_kept():
-    assert reasons([record(0, "right", "wrong", "wrong")]) == [[None, None, None]]
-    assert reasons([record(0, "right", "right")], rewards=()) == [[None, None]]
-
-
 def test_wrong_ones_go_and_those_without_a_score_stay():
     found = reasons([record(0, "right", "wrong", "unknown")], {"correct": True})
     assert found == [[None, "wrong", None]]
@@ -85,23 +78,6 @@ def test_filters(filters, reason):
     }
     found = reasons([record(0, FMT.render("fine", "4"), *bad.values())], {"filters": filters})
     assert found == [[None, *(name if name == reason else None for name in bad)]]
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("```python\nx\n```", True),
-        ("  ```\nx\n```", True),
-        ("```latex\nx\n```", False),
-        ("```{.text}\nx\n```", False),
-        ("so ```x = 3``` is", False),
-        ("```x = 3``` is", False),
-        ("```math\nx\n```\n```c\nx\n```", True),
-        ("plain", False),
-    ],
-)
-def test_program_text(text, found):
-    assert has_code(text) is found
 
 
 @pytest.mark.parametrize(
@@ -140,21 +116,6 @@ def test_at_least_drops_what_a_reward_gives_less_or_nothing():
     assert found == [None, "low score", "low score"]
 
 
-def test_mixed_languages_and_repetitions_are_scores_of_rewards():
-    rewards = get_reward_funcs(["language_consistency", "repetition_penalty"], FMT)
-    keep = {"at_least": {"language_consistency": 0.9, "repetition_penalty": -0.2}}
-    question = "How many rolls are left on the trays when nine of them are sold?"
-    texts = [
-        FMT.render("There are twenty rolls, and nine of them are sold, so eleven are left.", "11"),
-        FMT.render(
-            "There are twenty rolls. 其中九个已经卖掉了，所以还剩下十一个面包卷在盘子上。", "11"
-        ),
-        FMT.render("so it is eleven " * 20, "11"),
-    ]
-    [found] = reasons([record(0, *texts, question=question)], keep, rewards)
-    assert found == [None, "low score", "low score"]
-
-
 def test_equal_questions_are_kept_once():
     records = [
         record(0, "right", question="A  b?"),
@@ -188,21 +149,6 @@ def test_questions_of_evaluation_sets_go(tmp_path):
         evaluation_sets(Keep.parse(rules).decontaminate, "")
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("Tom's 2,500 x²", ["tom", "s", "2", "500", "x2"]),
-        ("ＡＢ soft\u00adhyphen", ["ab", "softhyphen"]),
-        ("三个苹果 a", ["三", "个", "苹", "果", "a"]),
-        ("हिन्दी", ["हिन्दी"]),
-        ("", []),
-    ],
-)
-def test_words_of_a_question(text, words):
-    expected = {hash((words[at], words[at + 1])) for at in range(len(words) - 1)}
-    assert n_grams(text, 2) == (expected or ({hash(tuple(words))} if words else set()))
-
-
 @given(st.text(max_size=60))
 def test_any_text_has_n_grams(text):
     assert n_grams(text, 3) == n_grams(f" {text}\n", 3)
@@ -227,9 +173,7 @@ def test_the_first_reason_that_applies_counts():
 @pytest.mark.parametrize(
     ("keep", "message"),
     [
-        ({"best": 2}, "keep: unknown key 'best'. Did you mean 'best_of'"),
         ({"best_of": 0}, "keep: best_of: must be a whole number of 1 or more, got 0"),
-        ({"filters": {"overlong": {}}}, "keep: filters: unknown key 'overlong'"),
         ({"pass_rate": [0.9, 0.1]}, r"keep: pass_rate: must be two shares from 0 to 1"),
         ({"output": "pairs"}, "keep: output: must be completions or prompts, got 'pairs'"),
         ({"at_least": {"fromat": 1}}, r"at_least: unknown reward .*fromat.* Did you mean 'format'"),
@@ -305,19 +249,3 @@ def test_nothing_left_is_an_error_that_shows_why(tmp_path):
         written(tmp_path, [record(0, "wrong")], {"correct": True})
     assert not (tmp_path / "dataset/train.jsonl").exists()
     assert "wrong" in (tmp_path / "verdicts.jsonl").read_text()
-
-
-def test_rewards_get_columns_tokens_and_one_score_each():
-    def check(completions, completion_ids, prompts, solution, level, **columns):
-        assert [len(ids) for ids in completion_ids] == [10, 10]
-        assert (solution, level, len(prompts)) == (["4", "4"], [1, 2], 2)
-        return [1.0] * len(completions)
-
-    records = [record(0, "a", level=1), record(1, "b", level=2)]
-    assert reasons(records, {"correct": True}, [check]) == [[None], [None]]
-    with pytest.raises(RecipeError, match=r"reward 'short' returned \[\]"):
-
-        def short(**columns):
-            return []
-
-        reasons(records, None, [short])

@@ -58,17 +58,8 @@ def test_completion_texts(completions, texts):
 @pytest.mark.parametrize(
     ("names", "params", "message"),
     [
-        (["acuracy"], {}, r"unknown reward 'acuracy'\. Did you mean 'accuracy'"),
-        (
-            ["cosine"],
-            {"cosine_max_length": 3},
-            r"unknown parameter of the rewards \['cosine'\] 'cosine_max_length'\. Did you "
-            r"mean 'cosine_max_len'",
-        ),
         (["accuracy"], {"cosine_max_len": 3}, r"unknown parameter of the rewards \['accuracy'\]"),
         (["accuracy"], {"response_format": "think"}, r"unknown .* 'think'\. Did you mean 'think_"),
-        (["no_such_module_here:f"], {}, r"No module named 'no_such_module_here'"),
-        ([f"{HERE}:constnat"], {}, r"unknown name in .*\.py 'constnat'\. Did you mean 'constant'"),
         ([f"{HERE}:Old"], {}, r"Old': must be a function, got <class .*\. Fix: def my_reward\("),
         ([f"{HERE}:HERE"], {}, "must be a function, got 'tests.core"),
     ],
@@ -123,7 +114,6 @@ def test_rewards_that_judge_answers():
         ),
         (lambda **columns: columns["tags"], "KeyError: 'tags'.*It gets the columns solution"),
         (lambda **columns: [float("nan")], r"returned \[nan\].*one finite number"),
-        (lambda **columns: [1.0, 1.0], r"returned \[1.0, 1.0\] \(.*test_functions.py:\d+\)"),
         (lambda **columns: 1.0, "returned 1.0"),
     ],
 )

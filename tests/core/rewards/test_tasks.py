@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from r1_recipes import grpo
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.rewards.tasks import check_task_rewards, route
-from tests.conftest import metrics
 
 SEEN: list[dict[str, Any]] = []
 
@@ -95,67 +91,12 @@ def test_a_task_that_no_reward_judges() -> None:
 @pytest.mark.parametrize(
     ("task_rewards", "message"),
     [
-        (None, "task_rewards: must be a mapping .*, got None"),
         ({}, "must be a mapping"),
-        (["accuracy"], "must be a mapping"),
         ({"sum": "accuracy"}, "task_rewards: 'sum': must be .* a list of rewards, got 'accuracy'"),
-        ({"sum": None}, "task_rewards: 'sum': must be .* a list of rewards, got None"),
-        (
-            {"sum": ["acuracy"]},
-            r"task_rewards: sum: unknown reward in reward_funcs 'acuracy'\. Did you mean "
-            r"'accuracy'\? Available: accuracy, format",
-        ),
-        (
-            {"sum": ["cosine"]},
-            r"unknown reward in reward_funcs 'cosine'\. Available: accuracy, format",
-        ),
-        ({"sum": [{"accuracy": 1}]}, "unknown reward in reward_funcs"),
+        ({"sum": ["cosine"]}, r"reward_funcs 'cosine'\. Available: accuracy, format"),
         ({1: ["accuracy"]}, "task_rewards: 1: must be text"),
     ],
 )
 def test_what_is_refused(task_rewards: Any, message: str) -> None:
     with pytest.raises(RecipeError, match=message):
         check_task_rewards(task_rewards, ["accuracy", "format"])
-
-
-@pytest.mark.usefixtures("offline")
-def test_a_training_run(write_recipe: Callable[..., str], tmp_path: Path) -> None:
-    """Two tasks, a batch of one task at a time: curves apart, the other's absent where the batch
-    has none of it.
-    """
-    data = tmp_path / "mixed.jsonl"
-    rows = [
-        {"question": f"{i}+1?", "answer": f"#### {i + 1}", "task": "sum" if i % 2 else "chat"}
-        for i in range(8)
-    ]
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    recipe = write_recipe(
-        "grpo",
-        dataset_name=str(data),
-        reward_funcs=["accuracy", "tests.conftest:letters"],
-        task_rewards={"sum": ["accuracy"], "chat": ["tests.conftest:letters"]},
-        per_device_train_batch_size=2,
-        max_steps=4,
-        log_completions=True,
-    )
-    grpo.main([recipe])
-    entries = metrics(tmp_path / "run")
-    assert len(entries) == 4
-    for entry in entries:
-        # A batch of two completions is one prompt's group, so of one task; a random model's answers
-        # are all wrong.
-        names = {name for name in entry if name in ("rewards/accuracy/sum", "rewards/letters/chat")}
-        assert len(names) == 1
-        assert {
-            name
-            for name in entry
-            if name.startswith("rewards/") and not name.endswith(("/mean", "/std"))
-        } == names
-        (name,) = names
-        reward = name.split("/")[1]
-        assert entry[name] == pytest.approx(entry[f"rewards/{reward}/mean"])
-        assert entry["reward"] == pytest.approx(entry[name])  # the other reward adds nothing
-    assert {name for entry in entries for name in entry} >= {
-        "rewards/accuracy/sum",
-        "rewards/letters/chat",
-    }

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import shutil
-import subprocess
-import sys
-import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,23 +10,11 @@ import pytest
 import yaml
 
 from r1_recipes import sft
-from tests.conftest import REPOSITORY, metrics, weights
+from tests.conftest import metrics, weights
+from tests.support.commands import NEEDS_DEEPSPEED, launch
 from tests.support.two_processes import settings, training
 
-# Where make test-processes puts it.
-_FOLDER = Path(sys.prefix) / "deepspeed"
-_HEADERS = Path(sysconfig.get_path("include")) / "Python.h"
-pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.skipif(
-        not (_FOLDER.is_dir() or importlib.util.find_spec("deepspeed")),
-        reason="DeepSpeed: make test-processes installs it",
-    ),
-    pytest.mark.skipif(
-        not (shutil.which("g++") and _HEADERS.is_file()),
-        reason="DeepSpeed compiles parts of itself: g++, Python.h",
-    ),
-]
+pytestmark = [pytest.mark.e2e, NEEDS_DEEPSPEED]
 
 
 @pytest.fixture(scope="module")
@@ -41,50 +23,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def launch(folder: Path, tiny_model: Path, sums: Path) -> Callable[..., Path]:
-    """``launch("zero2", "sft", "name", key=value, …)``: what accelerate makes of a recipe with that
-    file, two processes, no GPU.
-    """
-    # DeepSpeed on the CPU; what it compiles is kept for the other runs, in a folder of their own: a
-    # lock that a killed run leaves in the user's makes every later one wait for ever.
-    env = {
-        **os.environ,
-        "DS_ACCELERATOR": "cpu",
-        "CUDA_VISIBLE_DEVICES": "",
-        "TORCH_EXTENSIONS_DIR": str(folder / "extensions"),
-    }
-    env |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    # ninja, which compiles, comes along.
-    for variable, folders in (
-        ("PYTHONPATH", [_FOLDER]),
-        ("PATH", [_FOLDER / "bin", Path(sys.executable).parent]),
-    ):
-        env[variable] = os.pathsep.join([*map(str, folders), env.get(variable, "")])
+def trained(folder: Path, tiny_model: Path, sums: Path) -> Callable[..., Path]:
+    """``trained("zero2", "sft", "name", key=value, …)``: the run of a recipe with that file."""
 
     def run(config: str, method: str, name: str, **changes: Any) -> Path:
         recipe = folder / f"{name}.yaml"
         keys = settings(folder, str(tiny_model), str(sums), name, **training(**changes))
         recipe.write_text(yaml.safe_dump(keys), encoding="utf-8")
-        command = [
-            sys.executable,
-            "-m",
-            "accelerate.commands.launch",
-            "--config_file",
-            f"accelerate_configs/{config}.yaml",
-        ]
-        command += [
-            "--num_processes",
-            "2",
-            "--main_process_port",
-            "0",
-            "-m",
-            f"r1_recipes.{method}",
-            str(recipe),
-        ]
-        done = subprocess.run(
-            command, env=env, cwd=REPOSITORY, capture_output=True, text=True, timeout=400
-        )
-        assert done.returncode == 0, done.stderr[-4000:]
+        words = ["-m", f"r1_recipes.{method}", str(recipe)]
+        launch(config, *words, extensions=folder / "extensions")
         return folder / name
 
     return run
@@ -110,9 +57,9 @@ OFFLOADED = [pytest.param(config, marks=pytest.mark.nightly) for config in ("zer
 
 @pytest.mark.parametrize("config", ["zero2", "zero3", *OFFLOADED])
 def test_sft_is_the_run_of_one_process_with_the_same_batch(
-    launch: Callable[..., Path], one_process: Path, config: str
+    trained: Callable[..., Path], one_process: Path, config: str
 ) -> None:
-    run = launch(config, "sft", config)
+    run = trained(config, "sft", config)
     # Its checkpoints hold a part of the optimizer for each process, so it was DeepSpeed that
     # trained.
     assert (
@@ -130,13 +77,15 @@ def test_sft_is_the_run_of_one_process_with_the_same_batch(
     assert all(left[name].sub(value).abs().max() < 1e-3 for name, value in right.items())
 
 
-def test_grpo_generates_with_weights_that_no_process_has_whole(launch: Callable[..., Path]) -> None:
+def test_grpo_generates_with_weights_that_no_process_has_whole(
+    trained: Callable[..., Path],
+) -> None:
     rewards = {
         "reward_funcs": ["tests.conftest:letters"],
         "num_generations": 4,
         "max_completion_length": 8,
         "log_completions": True,
     }
-    run = launch("zero3", "grpo", "grpo", max_steps=2, num_completions_to_print=0, **rewards)
+    run = trained("zero3", "grpo", "grpo", max_steps=2, num_completions_to_print=0, **rewards)
     assert [entry["step"] for entry in metrics(run)] == [1, 2]
     assert any(entry["grad_norm"] > 0 for entry in metrics(run))

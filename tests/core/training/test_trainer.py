@@ -4,9 +4,7 @@ import asyncio
 import inspect
 import logging
 import math
-import os
 import re
-import sys
 from types import SimpleNamespace
 
 import pandas
@@ -22,7 +20,7 @@ from r1_recipes import grpo
 from r1_recipes.training.callbacks import Figures, LearnsNothing
 from r1_recipes.training.trainer import RecipeTrainer, by_length, safe
 from tests.conftest import letters, metrics
-from tests.support.commands import succeed
+from tests.support.commands import launch
 from tests.support.padded import gap, trained
 from tests.support.same_run import assert_same_run
 
@@ -96,12 +94,8 @@ def test_the_gradient_is_that_of_trl_with_other_keys(tiny_model, tmp_path, keys)
 @pytest.mark.e2e
 def test_two_processes_have_the_gradient_of_trl(tiny_model, tmp_path):
     """Each sorts its own rows; the gradients that they average are the same."""
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "2"]
-    command += ["--config_file", "accelerate_configs/ddp.yaml", "--mixed_precision", "no"]
-    command += ["--main_process_port", "0", "-m", "tests.support.padded"]
-    on_cpu = {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
-    environment = {**os.environ, **on_cpu, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    succeed([*command, str(tiny_model), str(tmp_path)], environment)
+    words = ["--mixed_precision", "no", "-m", "tests.support.padded"]
+    launch("ddp", *words, str(tiny_model), str(tmp_path))
     for rank in (0, 1):
         theirs, ours = (torch.load(tmp_path / f"{trims}_{rank}.pt") for trims in (False, True))
         assert gap(theirs["weights"], ours["weights"]) < 1e-6
@@ -269,10 +263,10 @@ def test_a_line_shows_what_a_person_watches(capsys):
     said = capsys.readouterr().err.splitlines()
     trained, evaluated = [text for text in said if text.strip() and "%" not in text]
     assert trained.split("  ") == [
-        *("step 1", "reward 0.5", "accuracy 0.25", "language_consistency nan", "length 37.2"),
-        *("loss 0.1", "cut 1", "KL -0.125", "grad 1.23e+03", "s/step 12.5"),
+        *("step 1/10", "reward 0.5", "accuracy 0.25", "language_consistency nan", "length 37.2"),
+        *("loss 0.1", "cut 1", "KL -0.125", "grad 1.23e+03", "s/step 12.5", "ETA 0:00:00"),
     ]
-    assert evaluated == "eval  loss 0  reward 0.75"
+    assert evaluated == "eval  loss 0  reward 0.75  ETA 0:00:00"
 
 
 @pytest.mark.slow

@@ -8,7 +8,6 @@ from unittest import mock
 
 import pandas
 import pytest
-import yaml
 
 from r1_recipes import grpo, sft
 from r1_recipes.models.tokenizer import generation_prompt, load_tokenizer
@@ -44,12 +43,6 @@ def test_every_parameter_moves_or_only_the_unfrozen(
     MAIN[method]([path, "--output_dir", str(tmp_path / "some"), *some])
     wanted = {n for n in weights(tiny_model) if "layers.1.mlp" in n or "model.norm." in n}
     assert moved(tiny_model, tmp_path / "some") == wanted
-
-
-def test_unfrozen_parameters_that_match_nothing(write_recipe, capsys):
-    with pytest.raises(SystemExit):
-        sft.main([write_recipe("sft", unfrozen_parameters=["nothing"])])
-    assert "unfrozen_parameters: 'nothing' matches none of the" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("method", ["grpo", "sft"])
@@ -119,14 +112,9 @@ def test_what_a_run_leaves_behind(write_recipe, tmp_path):
 
     prefill = "<think>\n"
     worked = [{"question": "1+1?", "reasoning": "One and one.", "answer": "2"}]
-    rewards = {"reward_funcs": ["tests.conftest:letters", "format"], "reward_weights": [1.0, 0.5]}
-    keys = {"prefill": prefill, "few_shot": worked, "system_prompt": "Think.", **rewards}
+    keys = {"prefill": prefill, "few_shot": worked, "system_prompt": "Think."}
     path, run = write_recipe("grpo", **keys), tmp_path / "run"
     grpo.main([path])
-    entries = metrics(run)
-    assert [entry["step"] for entry in entries] == [1, 2, 3, 4, 5, 6]
-    names = {"rewards/letters/mean", "rewards/format/mean", "reward", "loss", "time/generation"}
-    assert all(names <= entry.keys() for entry in entries)
     record = json.loads((run / "run.json").read_text())
     assert record["finished"] and (record["recipe"], record["method"]) == ("tiny", "grpo")
     assert record["versions"]["trl"] and record["rows"][0] == 8 and record["rows_per_step"] == 4
@@ -137,12 +125,9 @@ def test_what_a_run_leaves_behind(write_recipe, tmp_path):
         f"--dataset_test_split train --model {load_recipe([path], 'grpo').model.model_name_or_path}"
         in following
     )
-    assert yaml.safe_load((run / "recipe.yaml").read_text())["max_steps"] == 6
     card = (run / "README.md").read_text()
     assert "GRPO" in card and "r1-recipes" in card and "huggingface.co/datasets/" not in card
-    assert {p.name for p in run.glob("checkpoint-*")} == {f"checkpoint-{n}" for n in (2, 4, 6)}
-    assert "Finished" not in card and (run / "report.html").is_file()
-
+    assert "Finished" not in card
     tokenizer = AutoTokenizer.from_pretrained(run)
     asked = [{"role": "user", "content": "1+1?"}]
     text = tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)

@@ -7,12 +7,8 @@ loss is that of plain data parallelism.
 
 from __future__ import annotations
 
-import importlib.util
-import os
+import functools
 import shutil
-import subprocess
-import sys
-import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,13 +16,10 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.conftest import REPOSITORY, metrics
+from tests.conftest import metrics
+from tests.support.commands import NEEDS_DEEPSPEED, launch
 from tests.support.two_processes import settings, training
 
-_DEEPSPEED = Path(sys.prefix) / "deepspeed"  # where make test-processes puts it
-_HAS_DEEPSPEED = (_DEEPSPEED.is_dir() or importlib.util.find_spec("deepspeed")) and (
-    shutil.which("g++") and (Path(sysconfig.get_path("include")) / "Python.h").is_file()
-)
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]
 
 _SAMPLED = {"max_completion_length": 8}
@@ -59,25 +52,16 @@ def teacher(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def launch(
+def still(
     tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, teacher: Path, sums: Path
 ) -> Callable[..., Path]:
-    """``launch("fsdp2")``: a folder with one run for each entry of RUNS."""
-    kept: dict[str, Path] = {}
+    """``still("fsdp2")``: a folder with one run for each entry of RUNS."""
     extensions = tmp_path_factory.mktemp("extensions")
-    env = {**os.environ, "DS_ACCELERATOR": "cpu", "CUDA_VISIBLE_DEVICES": ""}
-    env |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TORCH_EXTENSIONS_DIR": str(extensions)}
-    for variable, folders in (
-        ("PYTHONPATH", [_DEEPSPEED]),
-        ("PATH", [_DEEPSPEED / "bin", Path(sys.executable).parent]),
-    ):
-        env[variable] = os.pathsep.join([*map(str, folders), env.get(variable, "")])
 
+    @functools.cache
     def run(config: str) -> Path:
-        if config in kept:
-            return kept[config]
         folder = tmp_path_factory.mktemp(config)
-        words = []
+        words = ["-m", "tests.support.still"]
         for name, (method, keys) in RUNS.items():
             taught = {"teacher_model_name_or_path": str(teacher)} if method == "distill" else {}
             still = training(learning_rate=0.0, max_steps=2, save_strategy="no", **keys, **taught)
@@ -85,39 +69,10 @@ def launch(
                 yaml.safe_dump(settings(folder, str(tiny_model), str(sums), name, **still))
             )
             words.append(f"{method}={folder / name}.yaml")
-        command = [
-            sys.executable,
-            "-m",
-            "accelerate.commands.launch",
-            "--config_file",
-            f"accelerate_configs/{config}.yaml",
-        ]
-        command += [
-            "--num_processes",
-            "2",
-            "--main_process_port",
-            "0",
-            "-m",
-            "tests.support.still",
-            *words,
-        ]
-        # Beside DeepSpeed's own word for the CPU, Accelerate's would make it plain data
-        # parallelism.
-        on_cpu = {} if config.startswith("zero") else {"ACCELERATE_USE_CPU": "true"}
-        done = subprocess.run(
-            command, env=env | on_cpu, cwd=REPOSITORY, capture_output=True, text=True, timeout=400
-        )
-        assert done.returncode == 0, done.stderr[-4000:]
-        kept[config] = folder
+        launch(config, *words, extensions=extensions)
         return folder
 
     return run
-
-
-NEEDS_DEEPSPEED = pytest.mark.skipif(
-    not _HAS_DEEPSPEED,
-    reason="DeepSpeed: make test-processes installs it, and g++ compiles parts of it",
-)
 
 
 @pytest.mark.parametrize(
@@ -130,9 +85,9 @@ NEEDS_DEEPSPEED = pytest.mark.skipif(
     ],
 )
 def test_reference_and_teacher_are_those_of_data_parallelism(
-    launch: Callable[..., Path], config: str
+    still: Callable[..., Path], config: str
 ) -> None:
-    here, plain = launch(config), launch("ddp")
+    here, plain = still(config), still("ddp")
     assert [entry["kl"] for entry in metrics(here / "grpo")] == [0.0, 0.0]
     for name in ("sft", "distillation", "gold"):
         losses, expected = (

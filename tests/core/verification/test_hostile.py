@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from r1_recipes.rewards import get_reward_funcs
-from r1_recipes.verification import STATS, final_answer, grade, judge
+from r1_recipes.verification import final_answer, judge
 
 pytestmark = pytest.mark.slow
 
@@ -89,43 +89,3 @@ def test_a_megabyte_is_judged_at_once(name):
     for style in ("boxed", "think_answer"):
         (accuracy,) = get_reward_funcs(["accuracy"], style)
         assert accuracy(completions=[text], prompts=["?"], solution=["72"]) == [0.0]
-
-
-NEVER_END = [
-    *(
-        "9**9**9**9",
-        "9^{9^{9^{9}}}",
-        "9!!!!",
-        "(99999!)!",
-        "1e999999999",
-        "10^999999999",
-        "2^{99999}",
-        "__import__('os').system('true')",
-    ),
-    *(
-        r"\sqrt{" * 100 + "2" + "}" * 100,
-        "sin(" * 100 + "1" + ")" * 100,
-        "+".join(["x^2y"] * 180),
-        "-" * 900 + "1",
-        "|" * 900,
-    ),
-    *(
-        r"\frac{1}{" * 90 + "1" + "}" * 90,
-        "{" * 990,
-        "1" * 999,
-        "[" * 500 + "1" + "]" * 500,
-        "\\" * 900,
-        "72\ud800",
-        "72\0",
-    ),
-]
-
-
-def test_texts_that_never_end_are_wrong_in_seconds():
-    assert grade([r"\sqrt{8}"], [r"2\sqrt{2}"]) == [True]  # start-up is not what is measured
-    before, started = STATS.timeouts, time.process_time()
-    for gold in GOLDS:
-        assert grade([gold] * len(NEVER_END), NEVER_END) == [False] * len(NEVER_END)
-    assert STATS.timeouts - before <= 12
-    grade(NEVER_END, ["1"] * len(NEVER_END))  # as reference answers: any verdict will do
-    assert time.process_time() - started < 2

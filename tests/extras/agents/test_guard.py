@@ -10,7 +10,6 @@ import pytest
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.extras.agents.build import (
-    TOOLS,
     environments_of,
     guarded,
     guarded_environment,
@@ -89,20 +88,6 @@ def test_an_environment_that_cannot_begin_leaves_its_row_unjudged(kind, caplog):
     assert game.get_reward() == (None if kind == "reset" else 0.5)
     assert len(caplog.messages) == (kind == "reset")
     assert all(f"{__file__}:" in message for message in caplog.messages)
-
-
-@pytest.mark.parametrize(
-    ("expression", "value"),
-    [
-        ("(12 + 30) * 7", "294"),
-        ("347+586-129", "804"),
-        ("7 / 2", "3.5"),
-        ("1/3", "0.3333333333"),
-        ("-4 × 2.5", "-10"),
-    ],
-)
-def test_the_calculator_is_exact(expression, value):
-    assert TOOLS["calculator"](expression) == value
 
 
 class Undescribed(Broken):

@@ -23,7 +23,7 @@ from r1_recipes import grpo
 from r1_recipes.extras.dynamic_sampling import DynamicSamplingTrainer
 from tests.conftest import metrics
 from tests.support import flat_groups
-from tests.support.commands import succeed
+from tests.support.commands import launch
 from tests.support.same_run import assert_same_run
 
 pytestmark = pytest.mark.slow
@@ -118,20 +118,15 @@ def test_killed_in_each_round_it_ends_as_if_it_never_was(write, tmp_path: Path) 
 @pytest.mark.e2e
 @pytest.mark.parametrize("per_device", [4, 2], ids=["whole-groups", "groups-across-ranks"])
 def test_two_processes_agree(write, tmp_path: Path, per_device: int) -> None:
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "2"]
-    command += ["--config_file", "accelerate_configs/ddp.yaml", "--mixed_precision", "no"]
-    command += ["--main_process_port", "0", "-m", "r1_recipes.grpo"]
-    on_cpu = {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-    environment = {**os.environ, **on_cpu, "HF_HUB_OFFLINE": "1"}
     whole, run = tmp_path / "whole", tmp_path / "run"
     keys = {"per_device_train_batch_size": per_device, "max_steps": 4}
-    path = write(**keys)
-    succeed([*command, path, "--output_dir", str(whole)], environment)
+    command = ["ddp", "--mixed_precision", "no", "-m", "r1_recipes.grpo", write(**keys)]
+    launch(*command, "--output_dir", str(whole))
     check_tables(whole, per_device * 2 // 4, 4)
     assert max(line["sampling/rounds"] for line in metrics(whole)) > 1
     # A run of two steps that is continued draws the same rows.
-    succeed([*command, path, "--max_steps", "2"], environment)
-    succeed([*command, path], environment)
+    launch(*command, "--max_steps", "2")
+    launch(*command)
     assert_same_run(run, whole)
 
 
@@ -139,33 +134,21 @@ def test_two_processes_agree(write, tmp_path: Path, per_device: int) -> None:
 
 
 NAN = float("nan")
+SUM, NORMALIZED = "sum_then_normalize", "normalize_then_sum"
+CROSSED = [[1.0, 0.0], [0.0, 1.0]] * 2  # rewards that differ and cancel out
 
 
 @pytest.mark.parametrize(
     ("rewards", "weights", "aggregation", "by", "expected"),
     [
-        ([[0.0], [0.0], [0.0], [1.0]], [1.0], "sum_then_normalize", None, [False, True]),
-        ([[NAN], [NAN], [NAN], [1.0]], [1.0], "sum_then_normalize", None, [False, False]),
-        # Rewards that differ and cancel out give no advantage.
-        ([[1.0, 0.0], [0.0, 1.0]] * 2, [1, 1], "sum_then_normalize", None, [False, False]),
-        ([[1.0, 0.0], [0.0, 1.0]] * 2, [1, 1], "normalize_then_sum", None, [True, True]),
-        ([[0.1, 0.2], [0.3, 0.0]] * 2, [1, 1], "sum_then_normalize", None, [False, False]),
+        ([[0.0], [0.0], [0.0], [1.0]], [1.0], SUM, None, [False, True]),
+        ([[NAN], [NAN], [NAN], [1.0]], [1.0], SUM, None, [False, False]),
+        (CROSSED, [1, 1], SUM, None, [False, False]),
+        (CROSSED, [1, 1], NORMALIZED, None, [True, True]),
         # A reward of weight 0 is only watched.
-        (
-            [[0.0, 1.0], [0.0, 0.0], [0.0, 0], [1.0, 0]],
-            [1, 0],
-            "normalize_then_sum",
-            None,
-            [False, True],
-        ),
+        ([[0, 1.0], [0, 0], [0, 0], [1, 0]], [1, 0], NORMALIZED, None, [False, True]),
         # DAPO's own: right and wrong, whatever the lengths' punishment says.
-        (
-            [[0.0, -1.0], [0.0, 0.0], [0.0, 0], [1.0, 0]],
-            [1, 1],
-            "sum_then_normalize",
-            0,
-            [False, True],
-        ),
+        ([[0, -1.0], [0, 0], [0, 0], [1, 0]], [1, 1], SUM, 0, [False, True]),
     ],
 )
 def test_spread_is_what_advantages_are_made_of(rewards, weights, aggregation, by, expected) -> None:
