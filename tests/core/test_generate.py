@@ -87,7 +87,7 @@ def test_the_same_seed_gives_the_same_completions_another_seed_others(recipe, tm
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"system_prompt": "Think."}, "system_prompt"),
+        ({"system_prompt": "Think."}, "other rows"),
         ({"num_generations": 3}, "plans: [[1.0, 2]] then, [[1.0, 3]] now"),
         ({"top_p": 0.9}, "top_p"),
         ({"max_samples": 5, "dataset_train_split": "train[1:]"}, "other rows"),

@@ -136,8 +136,9 @@ def load_dataset(
         RecipeError: No row is left, or a key does not fit the data.
     """
     say_once.cache_clear()
-    template = "{question}" if args.prompt_template is None else args.prompt_template
-    require("{question}" in template, "prompt_template", "a text with {question}", template)
+    template = args.prompt_template
+    if template is not None and "{question}" not in template:
+        require(False, "prompt_template", "a text with {question}", template)
     tools = None
     if args.tools or args.environment:
         from r1_recipes.extras.agents.build import schemas
