@@ -31,6 +31,8 @@ def reported_errors() -> Iterator[None]:
     os.environ.setdefault("TQDM_DELAY", "3")
     if not sys.stderr.isatty():
         os.environ.setdefault("TQDM_DISABLE", "1")
+    # For 4-bit models on CPUs, bitsandbytes warns about a kernel that only another package brings.
+    logging.getLogger("bitsandbytes.backends").setLevel(logging.ERROR)
     try:
         yield
     except RecipeError as error:
