@@ -240,12 +240,11 @@ class Figures(ProgressCallback):
         if self.training_bar is None or "loss" not in figures:  # the last entry sums up
             return
         parts = [f"step {state.global_step}/{state.max_steps}" if "loss" in logs else "eval"]
-        for key, value in figures.items():
-            name = _SHOWN.get(key)
-            if reward := re.fullmatch("rewards/([^/]+)/mean", key):
-                name = reward[1]
-            if name and isinstance(value, float | int):
-                parts.append(f"{name} {value:.3g}")
+        means = [key for key in figures if re.fullmatch("rewards/[^/]+/mean", key)]
+        names = {"reward": "reward", **{key: key.split("/")[1] for key in means}, **_SHOWN}
+        for key, name in names.items():
+            if isinstance(figures.get(key), float | int):
+                parts.append(f"{name} {figures[key]:.3g}")
         began, first = self._began
         per_step = (time.monotonic() - began) / max(1, state.global_step - first)
         left = timedelta(seconds=round(per_step * (state.max_steps - state.global_step)))
