@@ -130,13 +130,13 @@ def test_evaluations_in_and_beside_the_run_are_shown(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "runs" / "one")
     for place in (folder / "evaluation", folder.parent):
         place.mkdir(exist_ok=True)
-        (place / "results.md").write_text(f"| model | greedy |\n| {place.name} | 2 % |")
+        text = f"| model | greedy |\n| --- | --- |\n| {place.name} | 2 % |\n\nJudged on 100 rows."
+        (place / "results.md").write_text(text)
     shown = lines_of(page([folder, write_run(tmp_path / "runs" / "two")]))
-    assert shown[shown.index("Held-out evaluation") + 1 :][:4] == [
-        "evaluation/results.md",
-        "| model | greedy |\n| evaluation | 2 % |",
-        "runs/results.md",
-        "| model | greedy |\n| runs | 2 % |",
+    start = shown.index("Held-out evaluation") + 1
+    assert shown[start:][:10] == [
+        *("evaluation/results.md", "evaluation", "greedy", "2 %", "Judged on 100 rows."),
+        *("runs/results.md", "runs", "greedy", "2 %", "Judged on 100 rows."),
     ]
 
 

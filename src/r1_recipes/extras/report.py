@@ -228,12 +228,27 @@ def evaluation(runs: Sequence[Run]) -> str:
     """Return what ``evaluate`` wrote in the runs' folders, in folders in them, or beside them."""
     folders = [run.folder.resolve() for run in runs]
     paths = [path for folder in folders for path in sorted(folder.glob("**/results.md"))]
-    paths += [folder.parent / "results.md" for folder in folders]
+    places = ("results.md", "evaluation/results.md")  # the second is where our pipelines write
+    paths += [folder.parent / place for folder in folders for place in places]
     html = ""
     for path in dict.fromkeys(filter(Path.is_file, paths)):
         text = path.read_text(encoding="utf-8", errors="replace")
-        html += f"<h3>{escape('/'.join(path.parts[-2:]))}</h3><pre>{escape(text)}</pre>"
+        html += f"<h3>{escape('/'.join(path.parts[-2:]))}</h3>{markdown(text)}"
     return html or f"<p>None yet: {EVALUATE}</p>"
+
+
+def markdown(text: str) -> str:
+    """Return a table and sentences. Models become columns, for narrow screens."""
+    html = ""
+    for block in text.strip().split("\n\n"):
+        head, *rows = [[cell.strip() for cell in line.split("|")] for line in block.split("\n")]
+        if block.startswith("|"):
+            html += table(
+                {row[1]: dict(zip(head[2:], row[2:-1], strict=False)) for row in rows[1:]}
+            )
+        else:
+            html += f"<p>{escape(block)}</p>"
+    return html
 
 
 def chart(key: str, runs: Sequence[Run]) -> str:
