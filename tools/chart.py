@@ -9,7 +9,7 @@ from statistics import NormalDist
 
 RUNS = {  # title: held-out rows, and right answers before and after GRPO for each seed, from 1 on
     "Sums: make demo": (400, [(77, 186), (97, 202), (119, 219)]),
-    "Calculator agent: make agent": (400, [(13, 398), (0, 366)]),
+    "Calculator agent: make agent": (400, [(13, 398), (0, 366), (184, 399)]),
     "Countdown, two numbers": (200, [(82, 156), (31, 164), (143, 148)]),
 }
 KEY = {"before": "after the cold start (SFT)", "after": "after GRPO; bars: 95 % intervals"}
