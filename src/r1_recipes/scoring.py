@@ -42,7 +42,7 @@ COMPARED = {
 
 def reward_functions(recipe: Recipe, fmt: ResponseFormat) -> dict[str, Callable]:
     """Return the rewards by their names in the recipe, without those that need another model."""
-    script, params = recipe.script, dict(recipe.reward_params)
+    script, params = recipe.script, recipe.reward_params
     functions = get_reward_funcs(script.reward_funcs, fmt, **params)
     if script.task_rewards is not None:
         functions = route(functions, script.reward_funcs, script.task_rewards, script.task_column)

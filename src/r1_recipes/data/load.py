@@ -138,7 +138,7 @@ def load_dataset(
     say_once.cache_clear()
     template = args.prompt_template
     if template is not None and "{question}" not in template:
-        require(False, "prompt_template", "a text with {question}", template)
+        raise RecipeError(f"prompt_template: must be a text with {{question}}, got {template!r}")
     tools = None
     if args.tools or args.environment:
         from r1_recipes.extras.agents.build import schemas

@@ -125,7 +125,7 @@ def read_run(folder: Path) -> Run:
     record = run.read("run.json", lambda data: dict(json.loads(data)), {})
     if not record.get("finished"):
         run.faults.append("The run has not finished.")
-    for start in record.get("continued", ()):  # a resumed run may have changed some keys
+    for start in record.get("continued", ()):  # runs before 0.3: keys changed on resume
         run.settings |= start["settings"]
     _read_metrics(run)
     tables = sorted(path.name for path in folder.glob("completions/*.parquet"))
@@ -227,7 +227,8 @@ def glance(runs: Sequence[Run], keys: Sequence[str]) -> str:
 def evaluation(runs: Sequence[Run]) -> str:
     """Return what ``evaluate`` wrote in the runs' folders, in folders in them, or beside them."""
     folders = [run.folder.resolve() for run in runs]
-    paths = [path for folder in folders for path in sorted(folder.glob("**/results.md"))]
+    paths = [path for folder in folders for path in sorted(folder.glob("*/results.md"))]
+    paths += [folder / "results.md" for folder in folders]
     places = ("results.md", "evaluation/results.md")  # the second is where our pipelines write
     paths += [folder.parent / place for folder in folders for place in places]
     html = ""

@@ -58,12 +58,6 @@ def environments_of(environment: Environments) -> dict[str | None, type]:
     return kinds
 
 
-def who_scores(environment: Environments) -> list[bool]:
-    """Return for each environment whether it scores its episodes, as TRL decides it."""
-    kinds = environments_of(environment).values()
-    return [inspect.isfunction(getattr(kind, "get_reward", None)) for kind in kinds]
-
-
 def schemas(tools: Iterable[str], environment: Environments) -> str | None:
     """Return the JSON schemas of tools and methods of environments, or ``None`` without any."""
     from transformers.utils import get_json_schema  # heavy

@@ -3,6 +3,7 @@
 TRL's trainer plays them, as in training, so that both measure the same.
 """
 
+import tempfile
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError
@@ -33,7 +34,7 @@ class EpisodeGenerator:
         self.settings, self.made = recipe.training, list[Completion]()
         tools, environments = agent(recipe, tokenizer)
         arguments = GRPOConfig(
-            output_dir="unused",
+            output_dir=tempfile.gettempdir(),  # Transformers makes the folder; nothing is written
             report_to="none",
             bf16=False,
             num_generations=2,  # unused: __call__ says how many

@@ -206,9 +206,11 @@ def check_golds(report: Report, rewards: Mapping[str, Callable], rows: Any, loca
                 "or drop these rows"
             )
         report.add(graded(len(unread) / max(1, count), error_at=0.5), "data.golds", message)
+    if locale != "en" or "number_locale" not in reward_parameters(rewards):
+        return
     solutions = [str(solution).strip() for solution in sample["solution"]]
     ambiguous = [text for text in solutions if _AMBIGUOUS_NUMBER.fullmatch(text)]
-    if ambiguous and locale == "en" and "number_locale" in reward_parameters(rewards):
+    if ambiguous:
         message = (
             f"{len(ambiguous)} reference answers depend on the country (the first is "
             f"{ambiguous[0]!r}). By default, 1.250 is 1.25, and 3,5 is the list 3, 5. Fix, for "
