@@ -205,7 +205,7 @@ def get_generator(
     if backend == "openai":
         return ServerGenerator(recipe, fmt)
     if backend == "vllm":
-        return VLLMGenerator(recipe, tokenizer, rows["prompt"])
+        return VLLMGenerator(recipe, tokenizer)
     return TransformersGenerator(recipe, tokenizer)
 
 
@@ -295,9 +295,7 @@ class TransformersGenerator:
 
 
 class VLLMGenerator:
-    def __init__(
-        self, recipe: Recipe, tokenizer: Any, prompts: Sequence[list[dict[str, Any]]]
-    ) -> None:
+    def __init__(self, recipe: Recipe, tokenizer: Any) -> None:
         processes.quiet_vllm()
         from vllm import LLM
 
@@ -310,25 +308,10 @@ class VLLMGenerator:
             seed=settings.seed,
             tensor_parallel_size=settings.vllm_tensor_parallel_size,
             gpu_memory_utilization=settings.vllm_gpu_memory_utilization,
-            max_model_len=settings.vllm_max_model_length or self.longest(recipe, prompts),
+            # -1: the model's context, or as much of it as the memory holds
+            max_model_len=settings.vllm_max_model_length or -1,
             trust_remote_code=settings.trust_remote_code,
         )
-
-    # As training has them.
-    def prompt_ids(self, prompts: Sequence[list[dict[str, Any]]]) -> list[list[int]]:
-        return self.tokenizer.apply_chat_template(
-            list(prompts), add_generation_prompt=True, return_dict=True
-        )["input_ids"]
-
-    def longest(self, recipe: Recipe, prompts: Sequence[list[dict[str, Any]]]) -> int | None:
-        """Return the tokens of the longest prompt with its completion.
-
-        Return None, which leaves the length to vLLM, if the model's context is shorter.
-        """
-        config = from_pretrained("AutoConfig", recipe).get_text_config()
-        window = getattr(config, "max_position_embeddings", None) or self.tokenizer.model_max_length
-        length = max(map(len, self.prompt_ids(prompts))) + self.settings.max_completion_length + 1
-        return length if length <= min(window, self.tokenizer.model_max_length) else None
 
     def __call__(self, rows: Any, temperature: float, count: int) -> list[list[Completion]]:
         from vllm import SamplingParams
@@ -343,7 +326,11 @@ class VLLMGenerator:
             repetition_penalty=self.settings.repetition_penalty,
             max_tokens=self.settings.max_completion_length,
         )
-        prompts = [{"prompt_token_ids": ids} for ids in self.prompt_ids(rows["prompt"])]
+        # The tokens of training: vLLM's own chat() would render the template itself.
+        encoded = self.tokenizer.apply_chat_template(
+            list(rows["prompt"]), add_generation_prompt=True, return_dict=True
+        )
+        prompts = [{"prompt_token_ids": ids} for ids in encoded["input_ids"]]
         return [
             [
                 Completion(made.text, len(made.token_ids), made.finish_reason != "length")
@@ -358,12 +345,8 @@ class ServerGenerator:
 
     def __init__(self, recipe: Recipe, fmt: ResponseFormat) -> None:
         self.settings, self.fmt = recipe.training, fmt
-        self.server = ChatServer(
-            str(recipe.model.model_name_or_path),
-            self.settings.generation_batch_size,
-            self.settings.request_timeout,
-            self.settings.request_retries,
-        )
+        name, at_once = recipe.model.model_name_or_path, self.settings.generation_batch_size
+        self.server = ChatServer(str(name), at_once)
         self.options = {name: getattr(self.settings, name) for name in _NEUTRAL}
         if not self.server.takes_vllms_keys():
             self.options = dict(self.options.items() - _NEUTRAL.items())

@@ -47,7 +47,7 @@ def server_command(argv: Sequence[str]) -> list[str]:
     """Return the server's command, from TRL's ``build_command``, which adds what trainers need."""
     cut = argv.index("--") if "--" in argv else len(argv)
     words, flags = argv[:cut], argv[cut + 1 :]
-    of_teacher = {"teacher_model_name_or_path", "distill_with"} & read_yaml(Path(words[0])).keys()
+    of_teacher = "teacher_model_name_or_path" in read_yaml(Path(words[0]))
     # The command must not depend on this machine: with use_cpu, Transformers accepts bf16 and fp16
     # without a GPU too. Nor on this process being alone: the launchers say how many will train.
     count = int(os.environ.get("R1_RECIPES_PROCESSES", 1))

@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from r1_recipes import generate
+from r1_recipes.common import chat_client
 from tests.conftest import SUMS
 from tests.support.chat_server import chat_server, reply
 
@@ -160,7 +161,8 @@ def test_a_server_that_fails_hangs_and_cuts_loses_nothing(
 
     with chat_server(answer) as (url, seen):
         monkeypatch.setenv("OPENAI_BASE_URL", url)
-        changes = {"model_name_or_path": "tiny", "request_timeout": 0.5, "reward_funcs": None}
+        changes = {"model_name_or_path": "tiny", "reward_funcs": None}
+        monkeypatch.setattr(chat_client, "TIMEOUT", 0.5)
         generate.main([recipe(backend="openai", **changes)])
     assert {body["seed"] % 3 for body in seen} == {0, 1, 2}  # each way came up
     found = texts(tmp_path / "run")
@@ -189,7 +191,7 @@ def test_a_row_that_a_teacher_refuses_is_a_warning(recipe, tmp_path, monkeypatch
 def test_a_server_that_is_down_is_named(recipe, monkeypatch, capsys, quick_retries):
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     with pytest.raises(SystemExit):
-        generate.main([recipe(backend="openai", model_name_or_path="tiny", request_retries=1)])
+        generate.main([recipe(backend="openai", model_name_or_path="tiny")])
     assert "the server at http://127.0.0.1:9/v1 fails: " in capsys.readouterr().err
 
 

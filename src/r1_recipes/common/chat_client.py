@@ -16,6 +16,10 @@ from r1_recipes.common.errors import RecipeError, first_line, install_hint
 
 # Finish reasons of a reply that is not what the model would have said: vLLM's end, and filters.
 _BROKEN_OFF = ("abort", "error", "content_filter")
+TIMEOUT = 600.0  # seconds that one try may wait for the next byte
+# The client doubles its waits from half a second up to eight. Ten tries are enough for a server's
+# restart.
+MAX_RETRIES = 10
 # Parameters of OpenAI's API. vLLM and others take more (top_k, min_p, …) in the request's body.
 _OPENAI_PARAMETERS = ("max_tokens", "temperature", "top_p", "stop")
 
@@ -35,17 +39,11 @@ class Reply:
 class ChatServer:
     """A chat-completions endpoint that answers many requests at once.
 
-    ``timeout`` is how many seconds one try may wait for the next byte. ``max_retries`` limits
-    further tries, with growing waits, after a lost connection, a time-out, 408, 409, 429 or 5xx:
-    the openai client does that.
+    The openai client tries again after a lost connection, a time-out, 408, 409, 429 or 5xx.
     """
 
     model: str
     max_concurrency: int = 16
-    timeout: float = 600.0
-    # The client doubles its waits from half a second up to eight. Ten tries are enough for a
-    # server's restart.
-    max_retries: int = 10
 
     def check(self) -> str:
         """Return the server's address.
@@ -129,17 +127,13 @@ class ChatServer:
                 )
             return reply
 
-        async with AsyncOpenAI(
-            base_url=address, api_key=_key(), timeout=self.timeout, max_retries=self.max_retries
-        ) as client:
-            # In a task group, one error or Ctrl-C ends all requests. Otherwise thousands would
-            # keep running.
-            try:
-                async with asyncio.TaskGroup() as group:
-                    tasks = [group.create_task(ask(request)) for request in requests]
-            except BaseExceptionGroup as errors:
-                raise errors.exceptions[0] from None
-        return [task.result() for task in tasks]
+        client = AsyncOpenAI(
+            base_url=address, api_key=_key(), timeout=TIMEOUT, max_retries=MAX_RETRIES
+        )
+        # At an error or Ctrl-C, asyncio.run() cancels what is still running.
+        replies = await asyncio.gather(*map(ask, requests))
+        await client.close()
+        return replies
 
     async def _ask(self, client: Any, address: str, request: dict[str, Any]) -> Reply:
         import openai

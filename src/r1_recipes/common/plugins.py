@@ -12,13 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from r1_recipes.common.errors import (
-    USER_ERRORS,
-    RecipeError,
-    first_line,
-    unknown_name,
-    user_code_place,
-)
+from r1_recipes.common.errors import RecipeError, own_code, unknown_name
 
 T = TypeVar("T")
 
@@ -140,11 +134,8 @@ def import_object(path: str, kind: str) -> Any:
     # on the path because worker processes import the module by its name.
     sys.path += [str(folder) for folder in folders if str(folder) not in sys.path]
     importlib.invalidate_caches()
-    try:
+    with own_code(f"{where}: the import", f"correct it, or name a module in {searched}"):
         module = importlib.import_module(name)
-    except USER_ERRORS as error:
-        text = f"{first_line(error)[:-1]}{user_code_place(error)}"
-        raise RecipeError(f"{where}: the import fails: {text}. Searched: {searched}") from error
     found = getattr(module, "__file__", None) or "Python"
     if file is not None and not (os.path.exists(found) and file.samefile(found)):
         raise RecipeError(

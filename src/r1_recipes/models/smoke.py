@@ -82,7 +82,7 @@ def smoke_overrides(path: Path, method: str, config: Settings) -> Settings:
     if "image" in getattr(MAPPERS.get(str(config.get("mapper"))), "columns", ()):
         from r1_recipes.extras.images import build_tiny_vlm as build
     model = str(build(folder / "model", config))
-    keys = {field.name for part in argument_types(method, config) for field in fields(part)}
+    keys = {field.name for part in argument_types(method) for field in fields(part)}
     small = {
         **_SMALL,
         "model_name_or_path": model,

@@ -74,11 +74,12 @@ def load_recipe(
             given |= {k: None if v == "none" else v for k, v in small if k not in typed}
         if "response_format" in given:
             given["response_format"] = written_out(given["response_format"], path.parent)
-        before = follow_machine(method, given, typed, warnings)
+        engine = given.get("use_vllm")
+        follow_machine(method, given, typed, warnings)
         parts = parse(parser, given, world_size)
         script, training, model, rewarded = map(vars, parts)
         recipe = Recipe(path, method, *parts[:3])
-        recipe.warnings, recipe.typed, recipe.adapted = warnings, frozenset(typed), before
+        recipe.warnings, recipe.typed = warnings, frozenset(typed)
         recipe.reward_params = {k: v for k, v in rewarded.items() if v is not None}
         if models := script.get("reward_models"):
             recipe.reward_params["reward_models"] = models
@@ -89,8 +90,7 @@ def load_recipe(
             if key != "hub_token"
         }
         check(recipe)
-    uses_vllm = values.get("use_vllm") or before.get("use_vllm")
-    if uses_vllm and (length := longest_sequence(recipe)):
+    if str(engine).lower() in ON and (length := longest_sequence(recipe)):
         # vLLM would make a KV cache for the model's whole context.
         length = recipe.training.vllm_max_model_length or length
         recipe.training.vllm_max_model_length = recipe.settings["vllm_max_model_length"] = length
@@ -181,7 +181,7 @@ def make_parser(method: str, given: Settings) -> Any:
     ]
     parameters = make_dataclass("Parameters", options)
     parameters.__module__ = "typing"  # where annotations that are texts find Optional and Sequence
-    types = (*argument_types(method, given), parameters)
+    types = (*argument_types(method), parameters)
     parser: Any = OneLine(types, add_help=False, allow_abbrev=False)
     parser._negative_number_matcher = re.compile(r"-\.?\d")  # -1e-3 is no option
     parser.actions, parser.kinds = {}, {}

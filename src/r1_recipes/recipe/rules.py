@@ -38,7 +38,7 @@ def check(recipe: Recipe) -> None:
         require(not sent, key, what, getattr(model, key), "use_vllm: false")
     if method == "grpo":
         _check_grpo(recipe)
-    elif method == "distill" and script.distill_with != "server":
+    elif method == "distill":
         teacher, fix = recipe.training.teacher_model_name_or_path, "the model to learn from"
         require(teacher, "teacher_model_name_or_path", "set", teacher, fix)
     if method in ("grpo", "generate", "evaluate"):
@@ -84,11 +84,8 @@ def _check_rewards(recipe: Recipe) -> None:
         check_keep(recipe)
 
 
-def follow_machine(method: str, given: Settings, typed: Settings, warnings: list[str]) -> Settings:
-    """Set the keys that a machine without an accelerator needs, except typed keys.
-
-    Return their values from before the change.
-    """
+def follow_machine(method: str, given: Settings, typed: Settings, warnings: list[str]) -> None:
+    """Set the keys that a machine without an accelerator needs, except typed keys."""
     import torch
 
     # The launcher sets this variable to the precision of its config file, and it wins over
@@ -98,7 +95,7 @@ def follow_machine(method: str, given: Settings, typed: Settings, warnings: list
         os.environ["ACCELERATE_MIXED_PRECISION"] = on[-1] if on else "no"
     use_cpu = str(given.get("use_cpu")).lower() in ON
     if not use_cpu and torch.accelerator.is_available():
-        return {}
+        return
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1")
     driver = shutil.which("nvidia-smi") or os.path.exists("/proc/driver/nvidia/version")
     if driver and not (use_cpu or hidden or given.get("backend") == "openai"):
@@ -111,28 +108,27 @@ def follow_machine(method: str, given: Settings, typed: Settings, warnings: list
             "hundreds of times slower: --use_cpu true"
         )
     if method in ("generate", "evaluate"):
-        return {}
+        return
     needed = {} if (given.get("vllm_mode") or "colocate") != "colocate" else {"use_vllm": False}
     if not use_cpu:  # with use_cpu: true, the recipe chooses the precision for a CPU
         needed |= {"use_cpu": True, "bf16": False, "fp16": False, "tf32": False}
     # TRL's defaults. A word that is neither true nor false is for the parser to refuse.
     current = {"use_cpu": False, "bf16": not given.get("fp16"), **given}
-    before = {
-        key: current[key]
+    changed = {
+        key: value
         for key, value in needed.items()
         if key not in typed and str(current.get(key)).lower() == str(not value).lower()
     }
-    given |= {key: needed[key] for key in before}
-    if "fp16" in before:
+    given |= changed
+    if "fp16" in changed:
         given.setdefault("bf16", False)  # if fp16 is off, TRL turns bf16 on
-    if before:
+    if changed:
         why = "use_cpu is true" if use_cpu else "no accelerator is visible"
-        now = ", ".join(f"{key}: {str(given[key]).lower()}" for key in before)
+        now = ", ".join(f"{key}: {str(value).lower()}" for key, value in changed.items())
         warnings.append(
             f"{why}, so the run uses {now}. Expect it to be hundreds of times slower than on a "
             "GPU. --smoke checks a recipe in seconds"
         )
-    return before
 
 
 def longest_sequence(recipe: Recipe) -> int | None:
@@ -145,8 +141,7 @@ def longest_sequence(recipe: Recipe) -> int | None:
     """
     script, training = recipe.script, recipe.training
     prompt, completion = script.max_prompt_tokens, getattr(training, "max_completion_length", None)
-    # With distill_with: gold, max_length limits the engine.
-    if not prompt or not completion or namespace_value(recipe, "distill_with") == "gold":
+    if not prompt or not completion:
         return None
     reset = script.tool_output_chars if script.environment else 0
     turns = training.vllm_mode == "server" and (script.tools or script.environment)

@@ -1,8 +1,5 @@
 """Define a recipe as an object, and the keys that it may have beyond TRL's own."""
 
-import importlib
-import os
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -159,15 +156,6 @@ class GRPORecipeArguments(RewardedRecipeArguments):
 
 
 @dataclass
-class DistillRecipeArguments(RecipeArguments):
-    distill_with: Literal["distillation", "gold", "server"] = _key(
-        "TRL's trainer: 'distillation' (same vocabulary), 'gold' (any two vocabularies), 'server' "
-        "(same vocabulary, teacher on a vLLM server).",
-        "distillation",
-    )
-
-
-@dataclass
 class GenerateRecipeArguments(RecipeArguments):
     """Keys of a generation recipe: who generates, from which prompt, and what is kept."""
 
@@ -214,8 +202,6 @@ class SamplingSettings:
     )
     trust_remote_code: bool = _key("Run code from the model's repository.", False)
     use_cpu: bool = _key("Do not use an accelerator.", False)
-    request_timeout: float = _key("openai: seconds that one try of a request may take.", 600.0)
-    request_retries: int = _key("openai: further tries of a request, with growing waits.", 10)
     vllm_tensor_parallel_size: int = _key("vllm: GPUs that share one copy of the model.", 1)
     vllm_gpu_memory_utilization: float = _key(
         "vllm: share of the GPU's memory that vLLM takes.", 0.9
@@ -241,40 +227,22 @@ class GenerationSettings(SamplingSettings):
 OWN_TYPES: dict[str, tuple[type, type | str]] = {
     "grpo": (GRPORecipeArguments, "GRPOConfig"),
     "sft": (TurnsRecipeArguments, "SFTConfig"),
-    "distill": (DistillRecipeArguments, "DistillationConfig"),
+    "distill": (RecipeArguments, "DistillationConfig"),
     "reward": (TurnsRecipeArguments, "RewardConfig"),
     "generate": (GenerateRecipeArguments, GenerationSettings),
     "evaluate": (EvaluateRecipeArguments, SamplingSettings),
 }
-# Further trainers that distill_with chooses.
-_DISTILL_WITH = {
-    "gold": "experimental.gold.GOLDConfig",
-    "server": "experimental.server_distillation.ServerDistillationConfig",
-}
 
 
-def argument_types(method: str, settings: Mapping[str, Any] | None = None) -> tuple[type, ...]:
-    """Return the classes that have the keys of a recipe.
+def argument_types(method: str) -> tuple[type, ...]:
+    """Return the classes that have the keys of a command's recipe.
 
-    Args:
-        method: The command, for example ``grpo``.
-        settings: The recipe's keys. ``distill_with`` chooses the trainer.
-
-    Returns:
-        Our class, the class of the trainer's settings (or our own settings), and TRL's
-        ``ModelConfig``.
+    They are ours, that of the trainer's settings (or our own settings), and TRL's ``ModelConfig``.
     """
-    import trl
+    import trl  # heavy
 
     own, config = OWN_TYPES[method]
-    if isinstance(config, str):
-        if method == "distill":
-            config = _DISTILL_WITH.get(str((settings or {}).get("distill_with")), config)
-        # A warning at each import of a trainer that may change
-        os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
-        module, _, name = f"trl.{config}".rpartition(".")
-        config = getattr(importlib.import_module(module), name)
-    return own, config, trl.ModelConfig
+    return own, getattr(trl, config) if isinstance(config, str) else config, trl.ModelConfig
 
 
 @dataclass
@@ -291,7 +259,6 @@ class Recipe:
         settings: What the file and the command line set. A run's copy of the recipe holds the same.
         warnings: One sentence for each key that was translated or ignored.
         typed: The keys of the command line.
-        adapted: The recipe's own values of keys that follow the machine.
     """
 
     path: Path
@@ -303,7 +270,6 @@ class Recipe:
     settings: Settings = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     typed: frozenset[str] = frozenset()
-    adapted: Settings = field(default_factory=dict)
 
     @property
     def name(self) -> str:

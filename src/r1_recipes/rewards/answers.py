@@ -84,15 +84,13 @@ def judged(
     prompts: Column | None = None,
     nums: Column | None = None,
     target: Column | None = None,
-    log_metric: Log = ignore,
     **columns: Any,
 ) -> tuple[Texts, list[Verdict]]:
     """Return the final answer of each completion, and its verdict.
 
     A row with ``nums`` and ``target`` is a Countdown puzzle: an expression that makes the target is
     right, and ``solution`` does not count. With the question, an answer that only repeats it is
-    wrong, and lists follow the order that it requires. Logs ``verification/timeouts`` and
-    ``verification/seconds`` once per batch, from the first reward that compares it.
+    wrong, and lists follow the order that it requires.
 
     Raises:
         RecipeError: There is no column ``solution``, and a row is not a puzzle.
@@ -111,7 +109,6 @@ def judged(
         )
     golds = [None if gold is None else str(gold) for gold in solution or [None] * len(completions)]
     questions = tuple(map(last_user_text, prompts)) if prompts else None
-    timeouts, seconds = verification.STATS.timeouts, verification.STATS.seconds
     answers, verdicts = _judged_once(
         fmt,
         tuple(completion_texts(completions)),
@@ -119,9 +116,6 @@ def judged(
         questions,
         number_locale,
     )
-    if verification.STATS.seconds > seconds:
-        log_metric("verification/timeouts", float(verification.STATS.timeouts - timeouts))
-        log_metric("verification/seconds", verification.STATS.seconds - seconds)
     verdicts = list(verdicts)
     if puzzles:
         from r1_recipes.extras.countdown import solves

@@ -132,7 +132,7 @@ def compare(recipe: Recipe, before: dict[str, Any]) -> None:
     then = {**before.get("settings", {}), "method": before.get("method")}
     now = {**recipe.settings, "method": recipe.method}
     then[_ROWS], now[_ROWS] = before.get("rows_per_step"), rows_per_step(recipe.training)
-    names = sorted({*then, *now} - {*recipe.adapted, "output_dir"})  # some follow the machine
+    names = sorted({*then, *now} - {"output_dir"})
     changed = {key: (then.get(key), now.get(key)) for key in names if then.get(key) != now.get(key)}
     fixed = [key for key in changed if not FREE.fullmatch(key)]
     if fixed:

@@ -143,9 +143,7 @@ def load_splits(
 
     Then no question of the test split is trained on.
     """
-    script = recipe.script
-    # GOLD's data are prompts and answers: it learns from both, by lmbda.
-    method = "sft" if namespace_value(recipe, "distill_with") == "gold" else recipe.method
+    script, method = recipe.script, recipe.method
     examples = example_rows(script, method) if script.smoke else None
     train, report = load_dataset(
         script, fmt, method, split="train", tokenizer=tokenizer, rows=examples

@@ -6,7 +6,6 @@ rest, in processes that are killed when they hang. Importing this module does no
 
 import functools
 import os
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,7 +13,7 @@ from r1_recipes.verification import pool, reading, trees
 from r1_recipes.verification.expressions import Undecided
 from r1_recipes.verification.reading import MAX_ANSWER_CHARS, Refusal, final_answer
 
-__all__ = ["STATS", "Refusal", "Verdict", "close", "final_answer", "grade", "judge", "start"]
+__all__ = ["Refusal", "Verdict", "close", "final_answer", "grade", "judge", "start"]
 
 CACHE_SIZE = 16_384  # verdicts remembered: several steps' worth of completions, a few MB
 
@@ -27,15 +26,6 @@ class Verdict:
     refusal: Refusal | None = None
 
 
-@dataclass
-class Stats:
-    """What verdicts have cost this process so far."""
-
-    timeouts: int = 0  # comparisons that ran out of time or memory
-    seconds: float = 0.0  # inside judge, by the clock
-
-
-STATS = Stats()
 _VERDICTS = {
     True: Verdict(True),
     False: Verdict(False, Refusal.DIFFERENT),
@@ -65,7 +55,6 @@ def judge(
     for name, texts in (("golds", golds), ("answers", answers), ("questions", questions)):
         if isinstance(texts, str):  # each character would be judged as an answer
             raise TypeError(f"{name}: must be a list, got {texts!r}. Fix: judge([gold], [answer])")
-    started = time.perf_counter()
     questions = questions or [""] * len(golds)
     found = []
     for gold, answer, question in zip(golds, answers, questions, strict=True):
@@ -76,7 +65,6 @@ def judge(
     for row, question in enumerate(questions):
         if verdicts[row].right and reading.is_copied(answers[row], golds[row], question):
             verdicts[row] = Verdict(False, Refusal.COPIED)
-    STATS.seconds += time.perf_counter() - started
     return verdicts
 
 
@@ -108,9 +96,8 @@ def _decide(tasks: Sequence[pool.Task]) -> None:
     if len(_decided) > CACHE_SIZE:
         _decided.clear()
     new = [task for task in dict.fromkeys(tasks) if task not in _decided]
-    replies = pool.run(new) if new else {}
-    _decided.update(replies)
-    STATS.timeouts += [*replies.values()].count(None)
+    if new:
+        _decided.update(pool.run(new))
 
 
 def grade(golds: Sequence[str | None], answers: Sequence[str | None]) -> list[bool | None]:

@@ -91,7 +91,7 @@ MISTAKES = [
     ),
     ("../time.py:f", "", r"time\.py has the name of another module"),
     ("../my.own.py:f", "", r"No module named 'my'"),
-    ("nirgends:f", None, r"No module named 'nirgends'. Searched: "),
+    ("nirgends:f", None, r"No module named 'nirgends'. Fix: .* a module in "),
     (":f", None, r"the import fails"),
 ]
 

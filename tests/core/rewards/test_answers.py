@@ -29,20 +29,17 @@ def test_a_reference_answer_may_be_a_number_or_missing():
 
 
 def test_logging():
-    extra, metrics = {}, {}
+    extra = {}
     reward()(
         completions=[think("18 eggs"), "nothing"],
         solution=[18, "18"],
         log_extra=extra.__setitem__,
-        log_metric=metrics.__setitem__,
     )
     assert extra == {
         "answer_parsed": ["18 eggs", ""],
         "solution": ["18", "18"],
         "refused": ["", "no answer in the format"],
     }
-    assert metrics["verification/timeouts"] == 0.0
-    assert metrics["verification/seconds"] >= 0.0
 
 
 def test_a_puzzle_decides_its_rows():

@@ -157,7 +157,7 @@ def check_reward(name, func, rows, order):
         assert fits, (
             f"{name} gave {reward!r}, which is not in its range, for {row['completions']!r}"
         )
-    if not verification.STATS.timeouts:
+    if None not in verification._decided.values():
         # Without what is remembered, the second verdict is a second judgement. (An answer at its
         # limit of time may get either.)
         verification._decided.clear()

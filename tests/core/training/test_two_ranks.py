@@ -28,10 +28,6 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "grpo": ("grpo", {**_REWARDED, "beta": 0.04}),
     "sft": ("sft", {}),
     "distillation": ("distill", {**_SAMPLED, "temperature": 1.0}),
-    "gold": (
-        "distill",
-        {**_SAMPLED, "distill_with": "gold", "use_uld_loss": True, "lmbda": 0.0, "max_length": 256},
-    ),
 }
 
 
@@ -89,7 +85,7 @@ def test_reference_and_teacher_are_those_of_data_parallelism(
 ) -> None:
     here, plain = still(config), still("ddp")
     assert [entry["kl"] for entry in metrics(here / "grpo")] == [0.0, 0.0]
-    for name in ("sft", "distillation", "gold"):
+    for name in ("sft", "distillation"):
         losses, expected = (
             [entry["loss"] for entry in metrics(folder / name)] for folder in (here, plain)
         )

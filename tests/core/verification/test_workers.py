@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from r1_recipes import verification
-from r1_recipes.verification import STATS, Refusal, grade, judge, pool
+from r1_recipes.verification import Refusal, grade, judge, pool
 
 pytestmark = pytest.mark.slow
 
@@ -59,12 +59,11 @@ def test_a_batch_of_64_with_8_that_hang():
     for row in range(3, 64, 8):
         answers[row], right[row] = hangs(row), False
     assert grade([r"\sqrt{8}"], [r"2\sqrt{2}"]) == [True]  # start-up is not what is measured
-    before, started, busy = STATS.timeouts, time.monotonic(), os.times()
+    started, busy = time.monotonic(), os.times()
     verdicts = judge(golds, answers)
     taken = time.monotonic() - started
     assert [verdict.right for verdict in verdicts] == right
     assert sum(verdict.refusal is Refusal.SLOW for verdict in verdicts) == 8
-    assert STATS.timeouts == before + 8
     assert os.times().user - busy.user < 0.5  # this process only waits
     idle = os.getloadavg()[0] < 0.5 and os.cpu_count() >= 2
     assert taken < (5.5 if idle else 120)
