@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from r1_recipes.common import console
-from r1_recipes.models.weights import auto_class, copy_processor, repair_generation_config
+from r1_recipes.models.load import auto_class, copy_processor, repair_generation_config
 
 
 def merge(run: Path) -> Path:

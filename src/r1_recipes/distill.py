@@ -9,8 +9,7 @@ of its tokens. For distillation by SFT on a teacher's completions, see ``generat
 from collections.abc import Sequence
 
 from r1_recipes.common.console import reported_errors
-from r1_recipes.models.tokenizer import load_tokenizer
-from r1_recipes.models.weights import model_path
+from r1_recipes.models.load import load_tokenizer, model_path
 from r1_recipes.training.train import load_splits, save, start, train, trainer_arguments
 
 

@@ -21,8 +21,8 @@ from r1_recipes.data.load import drop_overlap, load_dataset
 from r1_recipes.data.prompt import build_prompt
 from r1_recipes.data.sources import split_fix
 from r1_recipes.generation import complete, load_format
+from r1_recipes.models.load import recipe_format
 from r1_recipes.models.smoke import example_rows, smoke_overrides
-from r1_recipes.models.tokenizer import recipe_format
 from r1_recipes.recipe import Recipe, load_recipe
 from r1_recipes.recipe.types import Backend, SamplingSettings
 from r1_recipes.rewards.call import try_own_rewards

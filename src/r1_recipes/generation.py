@@ -21,7 +21,7 @@ from typing import Any
 from r1_recipes.common import processes
 from r1_recipes.common.chat_client import ChatServer, Reply
 from r1_recipes.common.errors import RecipeError, install_hint
-from r1_recipes.models.tokenizer import from_pretrained, load_tokenizer, recipe_format
+from r1_recipes.models.load import from_pretrained, load_tokenizer, recipe_format
 from r1_recipes.prompts import ResponseFormat
 from r1_recipes.recipe.types import Recipe, namespace_value
 
@@ -222,10 +222,7 @@ class TransformersGenerator:
     """Transformers' ``generate``. It is slow, but runs wherever PyTorch does."""
 
     def __init__(self, recipe: Recipe, tokenizer: Any) -> None:
-        from transformers import set_seed
-
         self.settings, self.tokenizer, self.model = recipe.training, tokenizer, load_model(recipe)
-        set_seed(self.settings.seed or 0)
         ends = self.model.generation_config.eos_token_id
         self.ends = {tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None}
         self.read_prompts: tuple[Any, Any] = (None, None)  # ids of the latest batch, and its cache

@@ -6,7 +6,7 @@ from typing import Any
 from r1_recipes import verification
 from r1_recipes.common.console import reported_errors
 from r1_recipes.extras.agents.build import agent
-from r1_recipes.models.tokenizer import load_tokenizer
+from r1_recipes.models.load import load_tokenizer
 from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.rewards.call import try_own_rewards
 from r1_recipes.rewards.tasks import route

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from r1_recipes.common.console import reported_errors
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.models.tokenizer import check_targets, load_tokenizer
+from r1_recipes.models.load import check_targets, load_tokenizer
 from r1_recipes.training.train import load_splits, save, start, train, trainer_arguments
 
 logger = logging.getLogger("r1_recipes.reward")  # with `python -m`, __name__ is __main__

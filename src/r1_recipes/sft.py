@@ -9,7 +9,7 @@ from typing import Any
 
 from r1_recipes.common.console import reported_errors
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.models.tokenizer import (
+from r1_recipes.models.load import (
     check_targets,
     load_tokenizer,
     train_template,

@@ -17,7 +17,7 @@ from pathlib import Path
 from r1_recipes.common import console
 from r1_recipes.common.errors import RecipeError, install_hint
 from r1_recipes.common.files import read_yaml
-from r1_recipes.models.weights import model_path
+from r1_recipes.models.load import model_path
 from r1_recipes.recipe import load_recipe
 
 

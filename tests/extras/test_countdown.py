@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from r1_recipes.extras.countdown import check
-from r1_recipes.models.tokenizer import load_tokenizer
+from r1_recipes.models.load import load_tokenizer
 from r1_recipes.prompts import FORMATS, get_response_format
 from r1_recipes.recipe import load_recipe
 from r1_recipes.rewards import get_reward_funcs

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from r1_recipes.data.prompt import build_prompt
-from r1_recipes.models.tokenizer import load_tokenizer
+from r1_recipes.models.load import load_tokenizer
 from r1_recipes.recipe import load_recipe
 from tests.core.prompts.test_served_template import USER, saved
 from tests.vllm.conftest import serving

@@ -30,17 +30,17 @@ def is_main_process() -> bool:
     return rank() == 0
 
 
-def use_first_gpu() -> str | None:
+def use_first_gpu() -> str:
     """Hide all GPUs but the first from a process that no launcher started.
 
-    Return the message about it, or None if nothing changed. TRL would spread the model over all
+    Return the message about it, or "" if nothing changed. TRL would spread the model over all
     GPUs (device_map "auto"). Call it before CUDA is initialised.
     """
     import torch
 
     count = torch.cuda.device_count()  # asks NVML, which does not initialise CUDA
     if "WORLD_SIZE" in os.environ or count < 2:
-        return None
+        return ""
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
     os.environ["CUDA_VISIBLE_DEVICES"] = first
     return (

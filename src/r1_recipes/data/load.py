@@ -24,8 +24,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from r1_recipes.common.errors import RecipeError, located, require
-from r1_recipes.common.settings import from_mapping, limited
+from r1_recipes.common.errors import RecipeError, from_mapping, limited, located, require
 from r1_recipes.data.mappers import SkipRow, get_mapper
 from r1_recipes.data.messages import say_once
 from r1_recipes.data.prompt import Rendering, trainer_columns, turn_tokens

@@ -10,8 +10,7 @@ from r1_recipes.common.messages import completion_texts
 from r1_recipes.data.mappers import MappedRow, SkipRow, register_mapper
 from r1_recipes.data.mappers import text as cell
 from r1_recipes.prompts import ResponseFormat, boxed_spans
-from r1_recipes.rewards.answers import judged
-from r1_recipes.rewards.types import THINK_ANSWER, Column, Log, Values, ignore
+from r1_recipes.rewards.answers import THINK_ANSWER, Column, Log, Values, ignore, judged
 from r1_recipes.verification.reading import ANCHOR, choice_of, spelled
 
 # A number keeps its sign, its decimal point, and a slash, colon or comparison sign beside it. A

@@ -23,8 +23,7 @@ from r1_recipes.common.messages import completion_texts
 from r1_recipes.data.mappers import MappedRow, SkipRow, register_mapper, text
 from r1_recipes.extras.generated import Draws, distinct_rows
 from r1_recipes.prompts import ResponseFormat, between
-from r1_recipes.rewards.answers import parsed_answer
-from r1_recipes.rewards.types import THINK_ANSWER, Column, Log, Values, ignore
+from r1_recipes.rewards.answers import THINK_ANSWER, Column, Log, Values, ignore, parsed_answer
 
 # Python's parser warns about "1is 2". This filter, by the name in compute(), works in every thread,
 # unlike catch_warnings.

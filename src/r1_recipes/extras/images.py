@@ -8,8 +8,8 @@ from typing import Any
 
 from r1_recipes.common.errors import RecipeError, install_hint
 from r1_recipes.data.mappers import MappedRow, SkipRow, register_mapper, text
+from r1_recipes.models.load import from_pretrained
 from r1_recipes.models.smoke import build_tiny_model
-from r1_recipes.models.tokenizer import from_pretrained
 from r1_recipes.prompts.formats import boxes
 from r1_recipes.recipe import Recipe
 

@@ -18,13 +18,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from r1_recipes.common.chat_client import ChatServer, Reply
-from r1_recipes.common.errors import RecipeError, first_line
+from r1_recipes.common.errors import RecipeError, first_line, from_mapping, limited
 from r1_recipes.common.messages import completion_texts, message_text, without_surrogates
-from r1_recipes.common.settings import from_mapping, limited
 from r1_recipes.prompts import ResponseFormat
 from r1_recipes.rewards import REWARDS
+from r1_recipes.rewards.answers import Column, Log, Values, ignore
 from r1_recipes.rewards.form import shown_text
-from r1_recipes.rewards.types import Column, Log, Values, ignore
 
 logger = logging.getLogger(__name__)
 

@@ -20,9 +20,8 @@ from typing import Any
 import regex
 import yaml
 
-from r1_recipes.common.errors import RecipeError, unknown_name
+from r1_recipes.common.errors import RecipeError, from_mapping, limited, unknown_name
 from r1_recipes.common.messages import UNSPACED, last_user_text, without_surrogates, words
-from r1_recipes.common.settings import from_mapping, limited
 from r1_recipes.data.sources import load_rows
 from r1_recipes.generation import Completion
 from r1_recipes.prompts.formats import ParsedResponse, ResponseFormat

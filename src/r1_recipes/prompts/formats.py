@@ -8,14 +8,13 @@ Importing this module imports neither torch nor transformers.
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from r1_recipes.common.errors import RecipeError, located, unknown_name
+from r1_recipes.common.errors import RecipeError, from_mapping, located, unknown_name
 from r1_recipes.common.files import read_yaml
-from r1_recipes.common.settings import from_mapping
 
 _BOX = "\\boxed{"
 # Models also write \boxed {72} and \fbox{72}. In \boxed 2 no brace says where the box ends.
@@ -243,15 +242,13 @@ def get_response_format(
     *,
     system_prompt: str | None = None,
     prefill: str | None = None,
-    folder: Path | None = None,
 ) -> ResponseFormat:
     """Return a response format with a recipe's ``system_prompt`` and ``prefill``.
 
     Args:
-        name: A name of ``FORMATS``, ``FILE.yaml:NAME``, a format's keys, or a format.
+        name: A name of ``FORMATS``, a format's keys, or a format.
         system_prompt: Replaces the format's own instruction.
         prefill: Replaces the format's own prefill.
-        folder: Where ``FILE.yaml`` is looked for after the working directory.
 
     Raises:
         ValueError: There is no such format, or it cannot read what it writes.
@@ -260,30 +257,10 @@ def get_response_format(
         fmt = name
     elif not isinstance(name, str):
         fmt = _read_format("own", name, "response_format")
-    elif ".y" in name:
-        file, _, key = name.rpartition(":")
-        path = Path(file or name).expanduser()
-        path = path if path.is_file() else (folder or Path()) / path
-        formats = read_yaml(path)
-        if key not in formats:
-            raise RecipeError(f"{path}: {unknown_name('response_format', key, formats)}")
-        fmt = _read_format(key, formats[key], f"{path}: {key}")
     elif name in FORMATS:
         fmt = FORMATS[name]
     else:
         unknown = unknown_name("response_format", name, FORMATS)
-        raise RecipeError(f"{unknown} To use your own format: FILE.yaml:NAME.")
+        raise RecipeError(f"{unknown} To use your own format, write its keys below response_format")
     given: dict[str, Any] = {"system_prompt": system_prompt, "prefill": prefill}
     return replace(fmt, **{key: text for key, text in given.items() if text is not None})
-
-
-def written_out(value: Any, folder: Path) -> str | dict[str, Any]:
-    """Return a recipe's ``response_format`` so that it needs no other file.
-
-    It is a name of the package's formats, or the keys of the user's format in YAML's types.
-    """
-    fmt = get_response_format(value, folder=folder)
-    if isinstance(value, str) and value in FORMATS:
-        return value
-    keys = {key: [*item] if isinstance(item, tuple) else item for key, item in asdict(fmt).items()}
-    return {key: item for key, item in keys.items() if item is not None}

@@ -50,13 +50,15 @@ def add_system_prompt(processing_class: Any, text: str) -> None:
     The variables of training go.
     """
     opening = f"""\
-{{%- if messages and not (messages[0]['role'] in ['system', 'developer'] and messages[0]['content']) %}}
+{{%- set r1_is_told = messages and messages[0]['role'] in ['system', 'developer'] %}}
+{{%- if messages and not (r1_is_told and messages[0]['content']) %}}
 {{%- set r1_text = {_literal(text)} %}}
-{{%- set r1_text = r1_text if messages[0]['content'] is string else [{{'type': 'text', 'text': r1_text}}] %}}
+{{%- set r1_part = [{{'type': 'text', 'text': r1_text}}] %}}
+{{%- set r1_text = r1_text if messages[0]['content'] is string else r1_part %}}
 {{%- set r1_rest = messages[1:] if messages[0]['role'] == 'system' else messages %}}
 {{%- set messages = [{{'role': 'system', 'content': r1_text}}] + r1_rest %}}
 {{%- endif %}}
-"""  # noqa: E501 (Jinja, as it is saved)
+"""
     template = with_opening(processing_class.chat_template, opening if text else "")
     processing_class.chat_template = template
 

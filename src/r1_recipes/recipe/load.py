@@ -22,7 +22,6 @@ import yaml
 from r1_recipes.common.errors import RecipeError, located, nearest
 from r1_recipes.common.files import find_yaml, masked, read_yaml, shipped
 from r1_recipes.common.plugins import look_beside
-from r1_recipes.prompts.formats import written_out
 from r1_recipes.recipe.rules import check, follow_machine, longest_sequence
 from r1_recipes.recipe.types import ON, Recipe, Settings, argument_types
 from r1_recipes.rewards import REWARDS, reward_parameters
@@ -72,8 +71,6 @@ def load_recipe(
         if smoke is not None and str(given.get("smoke")).lower() in ON:
             small = smoke(path, method, given).items()
             given |= {k: None if v == "none" else v for k, v in small if k not in typed}
-        if "response_format" in given:
-            given["response_format"] = written_out(given["response_format"], path.parent)
         engine = given.get("use_vllm")
         follow_machine(method, given, typed, warnings)
         parts = parse(parser, given, world_size)

@@ -4,6 +4,7 @@ import os
 import shutil
 
 from r1_recipes.common.errors import RecipeError, require, unknown_name
+from r1_recipes.prompts import get_response_format
 from r1_recipes.recipe.types import ON, Recipe, Settings, namespace_value
 from r1_recipes.rewards.tasks import check_task_rewards
 
@@ -24,6 +25,7 @@ def check(recipe: Recipe) -> None:
     name, fix = script.dataset_name, "a hub dataset, a local path, 'sums' or 'countdown:3-4'"
     one = bool(name) != bool(script.dataset_mixture)
     require(one, "dataset_name", "set, or dataset_mixture, and not both", name, fix)
+    get_response_format(script.response_format)  # raises for one that cannot read what it writes
     if method != "evaluate":
         name = model.model_name_or_path
         require(name, "model_name_or_path", "set", name, "a hub id or a local checkpoint folder")

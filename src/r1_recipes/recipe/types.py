@@ -65,8 +65,8 @@ class RecipeArguments:
     max_samples: int | None = _key("Train on the first N remaining rows.")
     max_eval_samples: int | None = _key("Evaluate on the first N remaining rows of the test split.")
     response_format: dict | str | None = _key(
-        "How an answer must be written: a format's name (docs/keys.md lists them), "
-        "'my_formats.yaml:NAME', or a format's keys.",
+        "How an answer must be written: a format's name (docs/keys.md lists them), or the keys of "
+        "your own.",
         "think_answer",
     )
     system_prompt: str | None = _key(

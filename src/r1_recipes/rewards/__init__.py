@@ -19,21 +19,22 @@ from typing import Any
 from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.common.plugins import Registry
 from r1_recipes.prompts import ResponseFormat, get_response_format
-from r1_recipes.rewards.answers import accuracy, answer_contains
+from r1_recipes.rewards.answers import Values, accuracy, answer_contains
 from r1_recipes.rewards.form import (
+    cosine,
     format,
     format_partial,
     integer_answer,
+    length,
     reasoning_steps,
     repetition_penalty,
+    soft_overlong_punishment,
     tag_count,
     xml_count,
     xml_soft_format,
     xml_strict_format,
 )
 from r1_recipes.rewards.language import language_consistency
-from r1_recipes.rewards.lengths import cosine, length, soft_overlong_punishment
-from r1_recipes.rewards.types import Values
 
 REWARDS: Registry[Callable[..., Values]] = Registry("reward")
 for _function in (

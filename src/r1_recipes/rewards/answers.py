@@ -1,17 +1,25 @@
 """Rewards for a correct answer, and how the answer of a completion is read and judged."""
 
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
 from r1_recipes import verification
 from r1_recipes.common.errors import RecipeError, require
 from r1_recipes.common.messages import completion_texts, last_user_text
-from r1_recipes.prompts import ResponseFormat
-from r1_recipes.rewards.types import THINK_ANSWER, Column, Log, Values, ignore
+from r1_recipes.prompts import FORMATS, ResponseFormat
 from r1_recipes.verification import Refusal, Verdict
 from r1_recipes.verification.spelling import LOCALES
 
-Texts = tuple[str | None, ...]  # one entry per completion
+Column = Sequence[Any]  # one entry per completion
+Values = list[float | None]
+Texts = tuple[str | None, ...]
+Log = Callable[[str, Any], None]  # TRL's log_extra and log_metric
+THINK_ANSWER = FORMATS["think_answer"]  # what a reward reads outside of a recipe
+
+
+def ignore(name: str, value: Any) -> None:
+    pass
 
 
 def accuracy(

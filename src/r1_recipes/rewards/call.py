@@ -21,7 +21,7 @@ from r1_recipes.common.errors import (
     user_code_place,
 )
 from r1_recipes.prompts import ResponseFormat, boxes
-from r1_recipes.rewards.types import Values, ignore
+from r1_recipes.rewards.answers import Values, ignore
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -7,7 +7,7 @@ from functools import cache, partial, wraps
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError, require, unknown_name
-from r1_recipes.rewards.types import Values, ignore
+from r1_recipes.rewards.answers import Values, ignore
 
 warn_once = cache(logging.getLogger(__name__).warning)  # Logs each message only once.
 

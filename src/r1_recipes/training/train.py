@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 from r1_recipes.common import processes
 from r1_recipes.common.console import log_to, say, set_up_logging
 from r1_recipes.common.errors import RecipeError, require
-from r1_recipes.common.files import masked, masked_words, shipped
+from r1_recipes.common.files import masked_words, shipped
 from r1_recipes.data.load import LoadReport, drop_overlap, drop_unanswered, load_dataset
 from r1_recipes.data.sources import split_fix
+from r1_recipes.models.load import copy_processor, repair_generation_config
 from r1_recipes.models.smoke import example_rows, is_temporary, smoke_overrides
-from r1_recipes.models.weights import copy_processor, repair_generation_config
 from r1_recipes.prompts import ResponseFormat, served
 from r1_recipes.recipe import Recipe, load_recipe
 from r1_recipes.recipe.rules import longest_sequence
@@ -53,7 +53,7 @@ def start(argv: Sequence[str] | None, method: str) -> Run:
         say(usage(method))
         raise SystemExit(0)
     # Before anything asks torch for its devices: TRL would spread the model over all GPUs.
-    one_gpu = processes.use_first_gpu() if method != "generate" else None
+    one_gpu = processes.use_first_gpu() if method != "generate" else ""
     recipe = load_recipe(argv, method, smoke=smoke_overrides)
     set_up_logging(recipe.training)
     if method != "generate":
@@ -64,10 +64,9 @@ def start(argv: Sequence[str] | None, method: str) -> Run:
         file = logging.FileHandler(run.output_dir / "run.log", encoding="utf-8", errors="replace")
         log_to(file, "%(asctime)s %(levelname)s %(name)s: %(message)s")
     logger.info("%s: %s -> %s", recipe.path, method, run.output_dir)
-    if one_gpu and not recipe.training.use_cpu:
-        recipe.warnings.append(one_gpu)
-    for warning in dict.fromkeys(recipe.warnings):
-        logger.warning(warning)
+    for warning in dict.fromkeys([*recipe.warnings, one_gpu]):
+        if warning:
+            logger.warning(warning)
     return run
 
 
@@ -296,8 +295,6 @@ def prepare(trainer: Trainer, recipe: Recipe) -> None:
     training, model = trainer.args, trainer.model
     if training.hub_token:  # a push reads it from there
         os.environ["HF_TOKEN"], training.hub_token = training.hub_token, None
-    for field in dataclasses.fields(training):  # training_args.bin and trackers keep them
-        setattr(training, field.name, masked(getattr(training, field.name), field.name))
     if recipe.model.load_in_4bit or recipe.model.load_in_8bit:
         for parameter in model.parameters():
             if parameter.requires_grad:

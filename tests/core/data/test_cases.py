@@ -19,7 +19,7 @@ from datasets import Dataset
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.data import load_dataset
 from r1_recipes.extras import init
-from r1_recipes.models.tokenizer import check_targets, load_tokenizer
+from r1_recipes.models.load import check_targets, load_tokenizer
 from r1_recipes.prompts import get_response_format
 from r1_recipes.recipe import load_recipe
 from r1_recipes.recipe.types import GRPORecipeArguments, RecipeArguments
@@ -179,7 +179,7 @@ def test_what_a_template_removes_is_refused_with_the_key_that_mends_it(
     )
     recipe, tokenizer, made = rendered(write_recipe("sft", **keys), "sft", REASONED)
     if recipe.training.assistant_only_loss:
-        from r1_recipes.models.tokenizer import train_template
+        from r1_recipes.models.load import train_template
 
         train_template(tokenizer)
     check_targets(recipe, tokenizer, made)

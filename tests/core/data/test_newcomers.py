@@ -14,7 +14,7 @@ import pytest
 
 from r1_recipes.data import load_dataset
 from r1_recipes.data.messages import _parsed
-from r1_recipes.models.tokenizer import load_tokenizer
+from r1_recipes.models.load import load_tokenizer
 from r1_recipes.recipe import load_recipe
 from tests.core.data.test_shapes import leaves
 

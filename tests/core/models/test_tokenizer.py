@@ -3,7 +3,7 @@
 import pytest
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.models.tokenizer import generation_prompt, load_tokenizer
+from r1_recipes.models.load import generation_prompt, load_tokenizer
 from r1_recipes.recipe import load_recipe
 from r1_recipes.rewards import get_reward_funcs
 

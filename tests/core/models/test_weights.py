@@ -8,7 +8,7 @@ import huggingface_hub
 import pytest
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.models.weights import model_path
+from r1_recipes.models.load import model_path
 
 pytestmark = pytest.mark.slow
 

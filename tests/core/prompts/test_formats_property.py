@@ -1,16 +1,13 @@
 """Every response format reads what it writes, whatever the text, and in time linear in it."""
 
 import time
-from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.prompts import FORMATS, ParsedResponse, ResponseFormat, get_response_format
-from r1_recipes.prompts.formats import written_out
 
 OWN = {
     "plan": {
@@ -110,14 +107,6 @@ def test_a_loop_is_read_in_linear_time(name: str, loop: str) -> None:
     ALL[name].parse(text)
     # Quadratic reading would take minutes.
     assert time.process_time() - start < 2
-
-
-@pytest.mark.parametrize("name", OWN)
-def test_a_format_of_ones_own_is_written_out(name: str, tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({name: OWN[name]}))
-    keys = written_out(f"mine.yaml:{name}", tmp_path)
-    assert isinstance(keys, dict) and yaml.safe_load(yaml.safe_dump(keys)) == keys
-    assert get_response_format(keys) == get_response_format(f"mine.yaml:{name}", folder=tmp_path)
 
 
 @pytest.mark.parametrize(

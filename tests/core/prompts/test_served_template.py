@@ -14,7 +14,7 @@ from transformers import AutoTokenizer
 
 from r1_recipes.data.prompt import build_prompt
 from r1_recipes.extras.images import TINY_TEMPLATE
-from r1_recipes.models.tokenizer import generation_prompt, load_tokenizer
+from r1_recipes.models.load import generation_prompt, load_tokenizer
 from r1_recipes.prompts import CHATML, FORMATS, served
 from r1_recipes.recipe import load_recipe
 

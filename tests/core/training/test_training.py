@@ -10,7 +10,7 @@ import pandas
 import pytest
 
 from r1_recipes import grpo, sft
-from r1_recipes.models.tokenizer import generation_prompt, load_tokenizer
+from r1_recipes.models.load import generation_prompt, load_tokenizer
 from r1_recipes.recipe import load_recipe
 from r1_recipes.training import run_folder
 from tests.conftest import log_lines, metrics, weights

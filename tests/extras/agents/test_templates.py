@@ -15,7 +15,7 @@ from trl.chat_template_utils import parse_response
 
 from r1_recipes.common.messages import completion_texts
 from r1_recipes.extras.agents.build import agent
-from r1_recipes.models.tokenizer import generation_prompt, load_tokenizer
+from r1_recipes.models.load import generation_prompt, load_tokenizer
 from r1_recipes.recipe import load_recipe
 
 SHIPPED = Path(trl.__file__).parent / "chat_templates"

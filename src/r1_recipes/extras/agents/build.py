@@ -30,7 +30,7 @@ from r1_recipes.common.errors import (
 )
 from r1_recipes.common.messages import clip, transcript, without_surrogates
 from r1_recipes.common.plugins import Registry
-from r1_recipes.models.tokenizer import generation_prompt, train_template
+from r1_recipes.models.load import generation_prompt, train_template
 from r1_recipes.recipe import Recipe
 
 logger = logging.getLogger(__name__)

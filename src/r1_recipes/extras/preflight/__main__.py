@@ -15,8 +15,8 @@ from r1_recipes.common import console, processes
 from r1_recipes.common.files import read_yaml
 from r1_recipes.extras.preflight import data, fit, rewards
 from r1_recipes.extras.preflight.findings import ERROR, OK, WARNING, Report, evenly_spaced
+from r1_recipes.models.load import check_targets, load_tokenizer
 from r1_recipes.models.smoke import smoke_overrides
-from r1_recipes.models.tokenizer import check_targets, load_tokenizer
 from r1_recipes.prompts import ResponseFormat
 from r1_recipes.recipe import Recipe, load_recipe
 from r1_recipes.scoring import reward_functions

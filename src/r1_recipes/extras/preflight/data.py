@@ -24,7 +24,7 @@ from r1_recipes.extras.preflight.findings import (
     graded,
     join_names,
 )
-from r1_recipes.models.tokenizer import generation_prompt, turn_end
+from r1_recipes.models.load import generation_prompt, turn_end
 from r1_recipes.prompts import FORMATS, ResponseFormat
 from r1_recipes.recipe import Recipe
 from r1_recipes.rewards import READS_GOLD, reward_parameters

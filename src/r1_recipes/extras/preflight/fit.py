@@ -4,8 +4,7 @@ import math
 from typing import Any
 
 from r1_recipes.extras.preflight.findings import ERROR, OK, WARNING, Report
-from r1_recipes.models.tokenizer import from_pretrained
-from r1_recipes.models.weights import auto_class
+from r1_recipes.models.load import auto_class, from_pretrained
 from r1_recipes.recipe import Recipe
 from r1_recipes.training.train import freeze_parameters
 

@@ -1,5 +1,6 @@
-"""Load a recipe's tokenizer with its chat template and prefill, and check that SFT can use it."""
+"""Find a recipe's model, load its tokenizer with its chat template and prefill, and check both."""
 
+import shutil
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -7,12 +8,18 @@ from typing import Any
 
 from jinja2 import TemplateError
 
-from r1_recipes.common.errors import RecipeError, first_line
+from r1_recipes.common.errors import RecipeError, first_line, unknown_name
 from r1_recipes.common.files import shipped
-from r1_recipes.models.weights import model_path
+from r1_recipes.common.plugins import NAMES, load
 from r1_recipes.prompts import ResponseFormat, get_response_format, served, template_prefill
 from r1_recipes.recipe import Recipe
 from r1_recipes.recipe.types import namespace_value
+
+_PROCESSOR_FILES = (
+    "processor_config.json",
+    "preprocessor_config.json",
+    "video_preprocessor_config.json",
+)
 
 
 def recipe_format(recipe: Recipe) -> ResponseFormat:
@@ -222,3 +229,79 @@ def turn_end(model: str, tokenizer: Any, eos_token: str | None = None) -> str:
             f"Fix: a chat_template whose turns end in {tokenizer.eos_token!r}"
         )
     return end
+
+
+# Weights
+
+
+def model_path(
+    name: str, hub: str, revision: str | None = None, key: str = "model_name_or_path"
+) -> str:
+    """Return a model id that Transformers can load.
+
+    It is the name itself, the snapshot that ModelScope downloads, or an embedded model's folder.
+
+    Raises:
+        RecipeError: There is no such folder or embedded model; the message names ``key``.
+    """
+    if name.startswith("embedded:"):
+        if name not in NAMES["model"]:
+            raise RecipeError(f"{key}: " + unknown_name("embedded model", name, NAMES["model"]))
+        return str(load("model", name)())
+    path = Path(name)
+    if path.exists():
+        return name
+    # Transformers would look for a missing folder on the hub, for minutes without a network. A hub
+    # id has at most one slash, and no user on the hub is called outputs.
+    if name.startswith((".", "/", "~")) or len(path.parts) > 2 or path.parts[:1] == ("outputs",):
+        raise RecipeError(
+            f"{key}: {name}: no such folder (searched from {Path.cwd()}). Fix: a folder with a "
+            "model, or a hub id"
+        )
+    if hub == "modelscope":
+        from modelscope import snapshot_download
+
+        # TRL's model_revision defaults to 'main', but ModelScope's default branch is 'master'.
+        return snapshot_download(name, revision=None if revision in (None, "main") else revision)
+    return name
+
+
+def auto_class(config: Any) -> Any:
+    """Return the auto class that keeps all of a checkpoint, also its vision tower."""
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText  # heavy
+
+    pictures = (config.architectures or [""])[0].endswith("ForConditionalGeneration")
+    return AutoModelForImageTextToText if pictures else AutoModelForCausalLM
+
+
+def copy_processor(config: Any, folder: Path, source: str) -> None:
+    """Copy the processor's files of a model that reads pictures.
+
+    A run on text saves only the tokenizer, and vLLM does not load such a model without the rest.
+    """
+    from transformers.utils import cached_file  # heavy
+
+    for name in _PROCESSOR_FILES if hasattr(config, "vision_config") else ():
+        found = cached_file(
+            source,
+            name,
+            revision=config._commit_hash,  # that of the weights is in the cache
+            _raise_exceptions_for_missing_entries=False,
+            _raise_exceptions_for_connection_errors=False,
+        )
+        if found:
+            shutil.copyfile(found, folder / name)  # not its mode, which may be read-only
+
+
+def repair_generation_config(model: Any) -> None:
+    """Make the generation config consistent.
+
+    Transformers refuses to save sampling values with ``do_sample: false``, and would do so after
+    the last step.
+    """
+    config: Any = getattr(model, "generation_config", None)
+    try:
+        if config is not None:
+            config.validate(strict=True)
+    except ValueError:
+        config.do_sample = True
