@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     with console.reported_errors():
         options, overrides = parser.parse_known_args(argv)
         recipe = load_benchmark([options.recipe, *overrides])
-        console.set_up_logging(recipe.training)
+        console.set_up_logging()
         # A GRPO recipe has neither key.
         backend = options.backend or getattr(recipe.script, "backend", "transformers")
         typed = options.num_samples

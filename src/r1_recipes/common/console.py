@@ -5,7 +5,6 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 from r1_recipes.common import files, processes
 from r1_recipes.common.errors import RecipeError
@@ -78,10 +77,10 @@ def close_logs() -> None:
             handler.close()
 
 
-def set_up_logging(training: Any) -> None:
+def set_up_logging() -> None:
     """Log to stderr: this package at level info on rank 0, and only errors on other ranks.
 
-    Transformers logs at ``training.log_level``.
+    Transformers' trainer sets its own level, by ``log_level``.
     """
     close_logs()
     log_to(Terminal(), "%(levelname)s: %(message)s")
@@ -89,8 +88,3 @@ def set_up_logging(training: Any) -> None:
     logging.getLogger("r1_recipes").setLevel(level)
     # The hub's own handler and the root's would write each line twice.
     logging.getLogger("huggingface_hub").handlers.clear()
-    # "passive" leaves Transformers' level to the application.
-    if getattr(training, "log_level", "passive") != "passive":
-        import transformers  # heavy
-
-        transformers.utils.logging.set_verbosity(training.get_process_log_level())

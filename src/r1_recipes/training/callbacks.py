@@ -3,8 +3,6 @@
 Heavy: imports Transformers, and so torch.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

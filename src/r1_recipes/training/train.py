@@ -55,7 +55,7 @@ def start(argv: Sequence[str] | None, method: str) -> Run:
     # Before anything asks torch for its devices: TRL would spread the model over all GPUs.
     one_gpu = processes.use_first_gpu() if method != "generate" else ""
     recipe = load_recipe(argv, method, smoke=smoke_overrides)
-    set_up_logging(recipe.training)
+    set_up_logging()
     if method != "generate":
         check_machine(recipe)
     check_rewards(recipe)

@@ -4,8 +4,6 @@ Private names of TRL that the core uses are here and in vllm_lora.py;
 tests/core/training/test_trainer.py pins them. Heavy: imports TRL, and so torch.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

@@ -8,8 +8,6 @@ synchronisations, and whoever loads the saved adapters gets another policy than 
 Heavy: imports TRL, and so torch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

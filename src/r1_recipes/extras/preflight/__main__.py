@@ -91,7 +91,7 @@ def examine(report: Report, options: argparse.Namespace, overrides: Sequence[str
         report.add(OK, "recipe.read", f"{recipe.path}: {recipe.method}, {keys} known keys")
         for warning in dict.fromkeys(recipe.warnings):
             report.add(WARNING, "recipe.translated", warning)
-        console.set_up_logging(recipe.training)
+        console.set_up_logging()
         with report.refusals("recipe.needs"):
             check_rewards(recipe)
         with report.refusals("fit.precision"):
