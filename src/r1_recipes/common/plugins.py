@@ -99,12 +99,10 @@ class Registry(Mapping[str, T]):
         The user's object is written ``my_module:my_name`` or ``my_file.py:my_name``. Raise
         RecipeError if the name is unknown.
         """
-        if name in self._objects:
-            return self._objects[name]
-        if ":" in name:
-            return import_object(name, self.kind)
         if name in self:
             return self[name]
+        if ":" in name:
+            return import_object(name, self.kind)
         fix = f"{name}:NAME" if name.endswith(".py") else f"my_module:my_{self.kind}"
         unknown = unknown_name(self.kind, name, self)
         raise RecipeError(f"{unknown} To name your own {self.kind}, write a colon: {fix}.")

@@ -336,9 +336,7 @@ def save(trainer: Trainer, run: Run) -> None:
     The saved chat template adds the system prompt of training.
     """
     recipe, folder, model = run.recipe, run.output_dir, trainer.model
-    name = recipe.script.dataset_name
-    on_hub = name and ":" not in name and not os.path.exists(os.path.expanduser(name))
-    card = {"dataset_name": name if on_hub else None, "tags": ["r1-recipes", recipe.method]}
+    tags = ["r1-recipes", recipe.method]
     trainer.save_state()
     model.config.use_cache = True  # training switches it off
     served.add_system_prompt(trainer.processing_class, run.system_prompt)
@@ -349,10 +347,10 @@ def save(trainer: Trainer, run: Run) -> None:
             # An adapter's folder would lack it, and so the token that ends a turn.
             model.generation_config.save_pretrained(folder)
     if recipe.training.push_to_hub:
-        trainer.push_to_hub(**card)  # it saves first
+        trainer.push_to_hub(tags=tags)  # it saves first
     else:
         trainer.save_model(str(folder))
-        trainer.create_model_card(folder.name, **card)
+        trainer.create_model_card(folder.name, tags=tags)
     if trainer.is_world_process_zero():
         note(folder, finished=True)
     refresh_page(folder)
