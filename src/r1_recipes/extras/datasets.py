@@ -68,10 +68,6 @@ def safe_rlhf(row: dict[str, Any]) -> MappedRow:
 
     Its licence allows only non-commercial use.
     """
-    safer = text(row, "safer_response_id")
-    if safer not in ("0", "1"):
-        raise SkipRow("column 'safer_response_id' is neither 0 nor 1")
-    chosen, rejected = text(row, f"response_{safer}"), text(row, f"response_{1 - int(safer)}")
-    if chosen == rejected:
-        raise SkipRow("the responses are equal")
+    safer = int(text(row, "safer_response_id"))
+    chosen, rejected = text(row, f"response_{safer}"), text(row, f"response_{1 - safer}")
     return {"question": text(row, "prompt"), "response": chosen, "rejected": rejected}

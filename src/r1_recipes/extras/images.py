@@ -1,12 +1,11 @@
 """Questions about a picture: the mapper ``image_question``, the processor, and a tiny model."""
 
 import io
-import math
 import re
 from pathlib import Path
 from typing import Any
 
-from r1_recipes.common.errors import RecipeError, install_hint
+from r1_recipes.common.errors import RecipeError
 from r1_recipes.data.mappers import MappedRow, SkipRow, register_mapper, text
 from r1_recipes.models.load import from_pretrained
 from r1_recipes.models.smoke import build_tiny_model
@@ -14,9 +13,6 @@ from r1_recipes.prompts.formats import boxes
 from r1_recipes.recipe import Recipe
 
 _ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
-# A longer strip has less than one patch of a vision model on its short side. The processor of
-# Qwen2-VL would reject it in the middle of a run.
-_LONGEST = 200
 
 
 @register_mapper("image_question", "image", "problem", "solution")
@@ -59,15 +55,11 @@ image_question.examples = tuple(
 
 
 def _picture(value: Any, column: str, max_pixels: int | None) -> Any:
-    """Return a row's picture in RGB on white, upright, with at most ``max_pixels``."""
-    try:
-        from PIL import Image, ImageOps
-    except ImportError as error:
-        fix = install_hint("images")
-        raise RecipeError(f"mapper 'image_question' needs Pillow. Fix: {fix}") from error
+    """Return a row's picture in RGB on white, with at most ``max_pixels``."""
+    from PIL import Image
+
     try:
         picture = Image.open(io.BytesIO(value["bytes"])) if isinstance(value, dict) else value
-        picture = ImageOps.exif_transpose(picture)  # a phone's photo may be stored on its side
         drawn = picture.convert("RGBA")
     except Exception:  # empty, torn, not a picture, or so large that Pillow refuses it
         raise SkipRow(f"the picture in column {column!r} cannot be read") from None
@@ -76,12 +68,8 @@ def _picture(value: Any, column: str, max_pixels: int | None) -> Any:
     picture.alpha_composite(drawn)
     picture = picture.convert("RGB")
     width, height = picture.size
-    if max(width, height) > _LONGEST * min(width, height):
-        raise SkipRow(
-            f"the picture in column {column!r} is more than {_LONGEST} times as long as wide"
-        )
-    scale = ((max_pixels or math.inf) / (width * height)) ** 0.5
-    if scale < 1:
+    if max_pixels and width * height > max_pixels:
+        scale = (max_pixels / (width * height)) ** 0.5
         picture = picture.resize((max(1, int(width * scale)), max(1, int(height * scale))))
     return picture
 

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from PIL import Image as Pillow
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.data import MAPPERS, SkipRow, get_mapper
@@ -127,15 +126,8 @@ def test_columns_that_no_mapper_knows_are_named() -> None:
         get_mapper("auto", ["q", "a"])
 
 
-PICTURES = [
-    (None, "cannot be read"),
-    ({"bytes": b"not a picture", "path": None}, "cannot be read"),
-    (Pillow.new("RGB", (801, 4)), "is more than 200 times as long as wide"),
-]
-
-
-@pytest.mark.parametrize(("image", "reason"), PICTURES)
-def test_a_picture_that_cannot_be_used_says_why(image: Any, reason: str) -> None:
+@pytest.mark.parametrize("image", [None, {"bytes": b"not a picture", "path": None}])
+def test_a_picture_that_cannot_be_read_says_so(image: Any) -> None:
     row = {**example_rows("image_question")[0], "image": image}
-    with pytest.raises(SkipRow, match=f"column 'image' .*{reason}"):
+    with pytest.raises(SkipRow, match="column 'image' cannot be read"):
         get_mapper("image_question")(row)
