@@ -1,6 +1,5 @@
 """Rewards for programs, which run on the test cases of their row in a sandbox; their mapper."""
 
-import ast
 import functools
 import json
 import logging
@@ -61,25 +60,16 @@ class Case(NamedTuple):
         return result == self.expected or [result] == self.expected  # APPS puts results in a list
 
 
-def read_cases(info: Any, language: str) -> list[Case]:
-    """Return the test cases in ``verification_info`` (docs/rewards.md).
-
-    Return ``[]`` if there are none, if they are for another language, or if one cannot be read.
-    """
+def read_cases(info: Any) -> list[Case]:
+    """Return the test cases in ``verification_info`` (docs/rewards.md), ``[]`` without readable."""
     try:
-        info = _parsed(info)
-        declared = str(info.get("language") or language).strip().lower()
-        if declared != language and not {declared, language} <= {*PYTHON}:
-            return []
-        return [_read_case(case) for case in _parsed(info["test_cases"])]
-    except (AttributeError, KeyError, ValueError, TypeError, SyntaxError, RecursionError):
+        return [_read_case(case) for case in info["test_cases"]]
+    except (AttributeError, KeyError, ValueError, TypeError, RecursionError):
         return []
 
 
 def _read_case(case: dict[str, Any]) -> Case:
     function, given, expected = case.get("fn_name"), case.get("input"), case["output"]
-    if expected is None:
-        raise ValueError("no output")
     if not function:
         return Case(_text(given).encode("utf-8", "replace"), _text(expected), None)
     arguments = _parsed([] if given is None else given)
@@ -88,13 +78,7 @@ def _read_case(case: dict[str, Any]) -> Case:
 
 
 def _parsed(value: Any) -> Any:
-    """Return text read as JSON or as a Python literal, and any other value unchanged."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except ValueError:
-        return ast.literal_eval(value.strip())
+    return json.loads(value) if isinstance(value, str) else value
 
 
 def _text(value: Any) -> str:
@@ -138,40 +122,37 @@ def code(
 ) -> Values:
     """Return the share of the row's test cases (``verification_info``) that the program passes.
 
-    Range: 0..1. Return ``None`` if the row has no test cases in this language. The program is the
-    last ```` ```python ```` block of the answer; without such a block the reward is 0. If the
-    sandbox fails for every program of a batch, raise :class:`RecipeError`. Source: open-r1's reward
-    of the same name. See docs/rewards.md.
+    Range: 0..1. Return ``None`` if the row has no test cases. The program is the last
+    ```` ```python ```` block of the answer; without such a block the reward is 0. If the sandbox
+    fails for every program of a batch, raise :class:`RecipeError`. Source: open-r1's reward of the
+    same name. See docs/rewards.md.
     """
     name = "binary_code" if binary_from else "code"
     codes = [extract_code(fmt, text, code_language) for text in completion_texts(completions)]
-    # Equal programs of one row run once. Rows are compared as text, since a dict has no hash.
-    jobs = list(zip(codes, map(json.dumps, verification_info), strict=True))
     limits = {"seconds": code_timeout, "memory_mb": code_memory_mb}
     deadline = time.monotonic() + code_batch_seconds
 
-    def judge(job: tuple[str | None, str]) -> Judged:
-        cases = read_cases(json.loads(job[1]), code_language)
+    def judge(program: str | None, info: Any) -> Judged:
+        cases = read_cases(info)
         if not cases:
             return None, "no test cases"
-        if job[0] is None:
+        if program is None:
             return 0.0, "no code"
-        return _judge(job[0], cases, binary_from, code_provider, limits, deadline)
+        return _judge(program, cases, binary_from, code_provider, limits, deadline)
 
-    distinct = list(dict.fromkeys(jobs))
     with ThreadPoolExecutor(parallel_code_exec_per_proc or cores_per_rank()) as pool:
-        judged = dict(zip(distinct, pool.map(judge, distinct), strict=True))
-    lost = [reason for _, reason in judged.values() if reason.startswith("not judged")]
+        judged = list(pool.map(judge, codes, verification_info))
+    reasons = [reason for _, reason in judged]
+    lost = [reason for reason in reasons if reason.startswith("not judged")]
     if lost:
         message = f"reward {name!r}: {len(lost)} of {len(judged)} programs are {lost[0]}"
         if len(lost) == len(judged):
             raise RecipeError(message)
         logger.warning("%s. If time is short, raise parallel_code_exec_per_proc", message)
-    reasons = [judged[job][1] for job in jobs]
     log_extra(f"{name}_result", reasons)
     log_metric(f"{name}/no_code", float(codes.count(None)))
     log_metric(f"{name}/timeouts", float(sum("timeout" in reason for reason in reasons)))
-    return [judged[job][0] for job in jobs]
+    return [score for score, _ in judged]
 
 
 @functools.wraps(code, assigned=())  # the same columns and keys
@@ -203,8 +184,9 @@ def _judge(
         size = 2 * len(str(case.expected)) + (1 << 16)
         # The expected output stays outside, where no program can find it.
         try:
-            run = get_run(provider)
-            outcome = run(program, case.stdin, function=case.function, output_bytes=size, **limits)
+            outcome = get_run(provider)(
+                program, case.stdin, function=case.function, output_bytes=size, **limits
+            )
         except sandbox.SandboxError as error:
             return None, f"not judged: {error}"
         status = f"{outcome.status} {outcome.detail}".strip()
