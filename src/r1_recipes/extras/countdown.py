@@ -18,20 +18,18 @@ from itertools import combinations
 from random import Random
 from typing import Any, NamedTuple
 
-from r1_recipes.common.errors import RecipeError, require
+from r1_recipes.common.errors import require
 from r1_recipes.common.messages import completion_texts
 from r1_recipes.data.mappers import MappedRow, SkipRow, register_mapper, text
-from r1_recipes.extras.generated import Draws, distinct_rows
-from r1_recipes.prompts import ResponseFormat, between
+from r1_recipes.extras.generated import Draws, distinct_rows, task_keys
+from r1_recipes.prompts import ResponseFormat, between, boxes
 from r1_recipes.rewards.answers import THINK_ANSWER, Column, Log, Values, ignore, parsed_answer
+from r1_recipes.verification.reading import MAX_ANSWER_CHARS
+from r1_recipes.verification.spelling import clean
 
 # Python's parser warns about "1is 2". This filter, by the name in compute(), works in every thread,
 # unlike catch_warnings.
 warnings.filterwarnings("ignore", category=SyntaxWarning, module="<expression>")
-
-# A longer answer is wrong without reading it. Six numbers of three digits with all brackets take
-# about 60 characters.
-MAX_ANSWER_CHARS = 1000
 
 
 def read_puzzle(numbers: Any, target: Any) -> tuple[list[int], int] | None:
@@ -48,26 +46,14 @@ def read_puzzle(numbers: Any, target: Any) -> tuple[list[int], int] | None:
     return None if min(whole) < 0 else (whole, goal)
 
 
-def solves(answer: str | None, nums: Any, target: Any) -> bool:
-    """Return whether an answer solves the puzzle of a row's columns ``nums`` and ``target``."""
+def solves(answer: str | None, nums: Any, target: Any) -> bool | None:
+    """Return whether an answer solves the puzzle of a row's columns, ``None`` without a puzzle."""
     puzzle = read_puzzle(nums, target)
-    return puzzle is not None and answer is not None and check(answer, *puzzle)
+    return None if puzzle is None else check(answer or "", *puzzle)
 
 
 _OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
 _SIGNS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
-_OTHER_SIGNS = str.maketrans({"×": "*", "·": "*", "⋅": "*", "÷": "/", "\u2212": "-", "。": "."})
-_COMMANDS = {r"\\times": "*", r"\\cdot": "*", r"\\div": "/", r"\\(?:left|right)(?![A-Za-z])": ""}
-_WRAPPERS = (
-    ("$$", "$$"),
-    ("$", "$"),
-    ("\\(", "\\)"),
-    ("\\[", "\\]"),
-    ("\\boxed{", "}"),
-    ("**", "**"),
-    ("`", "`"),
-)
-_STATED = re.compile(r"-? ?[0-9]+(?:\.[0-9]+)?")
 # What Python allows, but check() does not: other characters, powers, floor division, leading zeros,
 # and a minus after a unary minus.
 _FOREIGN = re.compile(r"[^0-9+*/() -]|\*\*|//|(?<![0-9])0[0-9]|(?:^|[-+*/(]) ?- ?-")
@@ -79,37 +65,26 @@ def check(answer: str, numbers: Sequence[int], target: int) -> bool:
     Each number must be used as often as it is given. An expression has whole numbers of the digits
     0 to 9, the signs ``+ - * /`` (also ``×``, ``÷`` and the commands of LaTeX), and round brackets.
     A unary minus may follow another sign (``3--5``), but not another unary minus (``--5``). White
-    space does not count. ``$…$``, ``\boxed{…}``, ``**…**`` and similar around the expression are
-    removed, and so is a full stop. ``= value`` may follow, and the value must be the target.
-    Anything else is wrong: powers, ``//``, names, decimals, ``2(3)``, ``1_000``, leading zeros,
-    digits of other scripts, words, and more than 200 nested brackets.
+    space does not count, and neither do ``$…$``, ``\boxed{…}``, ``**…**`` and the like, as for
+    other rewards. ``= value`` may follow, and the value must be the target. Anything else is wrong:
+    powers, ``//``, names, decimals, ``2(3)``, ``1_000``, leading zeros, words, and more than 200
+    nested brackets.
     """
     if len(answer) > MAX_ANSWER_CHARS:
         return False
-    expression, equals, stated = _normalize(answer).partition("=")
-    if equals and not (
-        _STATED.fullmatch(stated.strip()) and Fraction(stated.replace(" ", "")) == target
-    ):
-        return False
+    # Before clean(), which reads a fraction beside a sign of LaTeX.
+    text = re.sub(r"\\times|\\cdot|[×·⋅]", "*", ", ".join(boxes(answer)) or answer)
+    expression, equals, stated = clean(text.replace(r"\div", "/")).partition("=")
     used: list[int] = []
     if _FOREIGN.search(expression):
         return False
     try:
+        if equals and compute(stated.strip(), [], []) != target:
+            return False
         return compute(expression.strip(), used, []) == target and sorted(used) == sorted(numbers)
     # MemoryError and RecursionError mean that it is nested too deeply.
     except (ValueError, SyntaxError, ZeroDivisionError, MemoryError, RecursionError):
         return False
-
-
-def _normalize(text: str) -> str:
-    """Return an answer with ASCII signs and single spaces, and without the marks around it."""
-    text = text.translate(_OTHER_SIGNS).strip().removesuffix(".").rstrip()
-    for opening, closing in 3 * _WRAPPERS:
-        if text.startswith(opening) and text[len(opening) :].endswith(closing):
-            text = text[len(opening) : -len(closing)].strip().removesuffix(".").rstrip()
-    for command, sign in _COMMANDS.items():
-        text = re.sub(command, sign, text)
-    return " ".join(text.split())
 
 
 def compute(text: str, used: list[Any], lines: list[str]) -> Fraction:
@@ -207,10 +182,8 @@ def countdown_row(
         worked_share: The share of rows with this reasoning, always the same rows. The others answer
             with a guess, which is usually wrong.
     """
-    slots = "{numbers}" in template and "{target}" in template
-    require(slots, "mapper_config: template", "a text with {numbers} and {target}", template)
-    allowed = ("steps", "search")
-    require(reasoning in allowed, "mapper_config: reasoning", f"one of {allowed}", reasoning)
+    known = reasoning in ("steps", "search")
+    require(known, "mapper_config: reasoning", "steps or search", reasoning)
     puzzle = read_puzzle(row.get("nums"), row.get("target"))
     if puzzle is None:
         raise SkipRow("columns 'nums' and 'target' must hold whole numbers, with 'nums' 0 or more")
@@ -219,13 +192,10 @@ def countdown_row(
     listed = f"[{' '.join(f'{number:{width}}' for number in numbers)}]" if array else str(numbers)
     question = template.replace("{numbers}", listed).replace("{target}", str(target))
     solution = text(row, "expression", needed=False)
-    mapped = {"question": question, "solution": solution, "nums": numbers, "target": target}
-    mapped["task"] = "countdown"
-    if not solution:
-        return mapped
-    if not check(solution, numbers, target):
-        raise SkipRow("column 'expression' does not make the target from 'nums'")
-    return {**mapped, **_worked(numbers, target, solution, reasoning, worked_share)}
+    mapped = {"question": question, "solution": solution, "task": "countdown"}
+    if solution:
+        mapped |= _worked(numbers, target, solution, reasoning, worked_share)
+    return {**mapped, "nums": numbers, "target": target}
 
 
 def _worked(
@@ -235,9 +205,9 @@ def _worked(
     drawn = {"countdown": {"numbers": numbers, "target": target}}
     checksum = zlib.crc32(json.dumps(drawn).encode())  # the same rows in every version
     if checksum >= worked_share * 2**32:
-        guess = str(numbers[0])
-        for position, number in enumerate(numbers[1:]):
-            guess += f" {'+-*'[(checksum >> 4 * position) % 3]} {number}"
+        others = enumerate(numbers[1:])
+        rest = [f" {'+-*'[(checksum >> 4 * at) % 3]} {number}" for at, number in others]
+        guess = "".join([str(numbers[0]), *rest])
         return {"reasoning": f"Perhaps {guess} is {target}.", "answer": guess}
     if reasoning == "steps":
         steps: list[str] = []
@@ -278,12 +248,11 @@ def countdown(
     if countdown_answer_anywhere and fmt.answer_tags:
         answers = [between(fmt.full_text(each), *fmt.answer_tags)[1].strip() for each in texts]
     log_extra("countdown_answer", answers)
-    scores: Values = []
-    for answer, puzzle in zip(answers, map(read_puzzle, nums, target), strict=True):
-        score = countdown_format_score if answer else 0.0
-        solved = puzzle is not None and check(answer, *puzzle)
-        scores.append(None if puzzle is None else 1.0 if solved else score)
-    return scores
+    solved = map(solves, answers, nums, target)
+    return [
+        None if right is None else max(float(right), countdown_format_score * bool(answer))
+        for right, answer in zip(solved, answers, strict=True)
+    ]
 
 
 def countdown_rows(count: str, split: str, config: dict[str, Any]) -> Any:
@@ -297,24 +266,19 @@ def countdown_rows(count: str, split: str, config: dict[str, Any]) -> Any:
         config: ``min_value``, ``max_value``, ``min_target`` and ``max_target``, each 1 or more, and
             ``size`` and ``seed`` of ``train`` and ``test``.
     """
-    bounds = re.fullmatch(r"([2-6])(?:-([2-6]))?", count)
-    if bounds is None or bounds[1] > (bounds[2] or bounds[1]):
-        raise RecipeError(
-            f"dataset_name: countdown:{count}: must name the count of numbers, from 2 to 6. "
-            f"Fix: for example countdown:3-4"
-        )
+    fits = re.fullmatch("[2-6](-[2-6])?", count)
+    require(fits, "dataset_name: countdown:", "followed by 3, 4 or 3-4, from 2 to 6", count)
+    fewest, _, most = count.partition("-")
+    numbers = (int(fewest), int(most or fewest))
     names = ("min_value", "max_value", "min_target", "max_target")
-    fits = {*names} <= config.keys() <= {*names, "train", "test"}
-    require(fits, "task_config", f"a mapping of {', '.join(names)}, train and test", config)
-    numbers = (int(bounds[1]), int(bounds[2] or bounds[1]))
-    value = (config["min_value"], config["max_value"])
+    low, high, least, largest = task_keys(config, *names)
 
     def draw(seed: int, size: int) -> Draws:
         rng = Random(seed)
         # A narrow range repeats puzzles, or rarely meets a target.
         for _ in range(100 * size + 1000):
-            nums, target, expression = draw_puzzle(rng, numbers, value)
-            if config["min_target"] <= target <= config["max_target"]:
+            nums, target, expression = draw_puzzle(rng, numbers, (low, high))
+            if least <= target <= largest:
                 row = {"nums": nums, "target": target, "expression": expression}
                 yield (*sorted(nums), target), row
 

@@ -14,6 +14,13 @@ if TYPE_CHECKING:
 Draws = Iterable[tuple[Hashable, dict[str, Any]]]
 
 
+def task_keys(config: dict[str, Any], *names: str) -> list[Any]:
+    """Return the values of these keys of ``task_config``, which has no others but the splits."""
+    fits = {*names} <= config.keys() <= {*names, "train", "test"}
+    require(fits, "task_config", f"a mapping of {', '.join(names)}, train and test", config)
+    return [config[name] for name in names]
+
+
 def distinct_rows(
     draw: Callable[[int, int], Draws], split: str, config: dict[str, Any], what: str
 ) -> Dataset:

@@ -4,9 +4,8 @@ import operator
 from random import Random
 from typing import Any
 
-from r1_recipes.common.errors import require
 from r1_recipes.data.mappers import MappedRow, register_mapper, text
-from r1_recipes.extras.generated import Draws, distinct_rows
+from r1_recipes.extras.generated import Draws, distinct_rows, task_keys
 
 SIGNS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 
@@ -20,10 +19,7 @@ def sums_rows(_: str, split: str, config: dict[str, Any]) -> Any:
             ``operators`` (some of ``+-*``), and ``size`` and ``seed`` of ``train`` and ``test``.
             Sum i is drawn from seed + i, so close seeds share most sums.
     """
-    names = ("terms", "digits", "operators")
-    fits = {*names} <= config.keys() <= {*names, "train", "test"}
-    require(fits, "task_config", f"a mapping of {', '.join(names)}, train and test", config)
-    terms, digits, signs = (config[name] for name in names)
+    terms, digits, signs = task_keys(config, "terms", "digits", "operators")
 
     def draw(seed: int, size: int) -> Draws:
         for each in range(seed, seed + 20 * size):
