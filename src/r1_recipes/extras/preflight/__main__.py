@@ -105,7 +105,6 @@ def examine(report: Report, options: argparse.Namespace, overrides: Sequence[str
         state = fit.training_state(recipe, model, shards)
         fit.check_memory(report, recipe, state, shards)
         sample = [rows[index] for index in evenly_spaced(len(rows), _SAMPLE)]
-        data.check_prompt(report, recipe, fmt, sample)
         if recipe.method == "sft":
             check_targets(recipe, tokenizer, rows)
         else:
@@ -115,8 +114,6 @@ def examine(report: Report, options: argparse.Namespace, overrides: Sequence[str
 def read_recipe(argv: Sequence[str], processes: int) -> Recipe:
     """Return the recipe as a run with this number of processes would read it."""
     settings = read_yaml(Path(argv[0]))
-    if settings.get("mapper") in ("preference", "safe_rlhf"):
-        raise ValueError(f"{argv[0]}: preflight cannot check a reward model's recipe")
     keys = {word.partition("=")[0].removeprefix("--") for word in argv}.union(settings)
     method = "sft" if keys.isdisjoint(_GRPO_KEYS) else "grpo"
     return load_recipe(argv, method, smoke_overrides, processes)
@@ -135,6 +132,8 @@ def examine_rewards(
 
     Those that need another model are left out.
     """
+    if recipe.script.reward_funcs:  # Otherwise only the environment scores.
+        data.check_prompt(report, fmt, sample)
     data.check_turn(report, recipe, tokenizer, fmt)
     functions, names = reward_functions(recipe, fmt), recipe.script.reward_funcs
     weights = dict(zip(names, recipe.training.reward_weights or [1.0] * len(names), strict=True))

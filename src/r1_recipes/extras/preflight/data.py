@@ -7,7 +7,7 @@ import contextlib
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -60,12 +60,6 @@ def check_turn(report: Report, recipe: Recipe, tokenizer: Any, fmt: ResponseForm
             f"{opened[0]!r}, or another chat_template"
         )
         report.add(ERROR if fmt.reasoning_tags else WARNING, "contract.prefill", message)
-    elif fmt.prefill:
-        message = (
-            f"the assistant's turn already starts with {fmt.prefill!r}. The model does not repeat "
-            "it, so a reward of your own must not look for it"
-        )
-        report.add(OK, "contract.prefill", message)
     try:
         end = turn_end(model, tokenizer)
     except RecipeError as error:  # A run never writes this text, so it does not fail.
@@ -76,10 +70,7 @@ def check_turn(report: Report, recipe: Recipe, tokenizer: Any, fmt: ResponseForm
         config = GenerationConfig.from_pretrained(model, revision=recipe.model.model_revision)
         ids = config.eos_token_id or ids
     stops = tokenizer.convert_ids_to_tokens(ids if isinstance(ids, list) else [ids])
-    if end in (*stops, tokenizer.eos_token):
-        message = f"the chat template ends a message with {end!r}, and generation stops there"
-        report.add(OK, "contract.eos", message)
-    else:
+    if end not in (*stops, tokenizer.eos_token):
         message = (
             f"the chat template ends a message with {end!r}, but generation stops only at "
             f"{join_names(stops)}, so completions may continue up to max_completion_length. Fix: "
@@ -153,27 +144,13 @@ def check_lengths(
         report.add(graded(cut / count, error_at=0.5), "data.max_length", message)
 
 
-def check_prompt(
-    report: Report, recipe: Recipe, fmt: ResponseFormat, sample: list[dict[str, Any]]
-) -> None:
-    """Check that the prompt asks for the tags that the rewards (GRPO) or the targets (SFT) have."""
-    sft = recipe.method == "sft"
-    if not (sft or recipe.script.reward_funcs):  # Only the environment scores.
-        return
+def check_prompt(report: Report, fmt: ResponseFormat, sample: list[dict[str, Any]]) -> None:
+    """Check that the prompt asks for the tags that the rewards parse."""
     prompts = [f"{words(row['prompt'])}\n{fmt.prefill}" for row in sample]
     asked = [tag for tag in fmt.tags if all(tag.rstrip("{") in prompt for prompt in prompts)]
     lacking = [tag for tag in fmt.tags if tag not in asked]
     level, message = OK, f"the prompt asks for {' and '.join(asked) or 'no tags'}"
-    if sft:
-        texts = [words(row["completion"]) for row in sample]
-        taught = [tag for tag in fmt.tags if all(tag in text for text in texts)]
-        if asked and not taught:
-            level = WARNING
-            message += (
-                ", and the targets lack them: SFT teaches not to write the format. Fix: "
-                "system_prompt: '', or targets in the format"
-            )
-    elif lacking:
+    if lacking:
         level = WARNING
         message += (
             f" and not for {' and '.join(lacking)}, which response_format {fmt.name!r} has, so "
@@ -193,9 +170,8 @@ def check_golds(report: Report, rewards: Mapping[str, Callable], rows: Any, loca
     picked = evenly_spaced(len(rows), _SOLUTIONS)
     sample = rows.select(picked)
     for name in [name for name in rewards if name in READS_GOLD]:
-        readable = readable_golds(name, rewards[name], sample)
-        unread = [picked[at] for at, read in readable.items() if not read]
-        count = len(readable)
+        scored, unread = unread_golds(name, rewards[name], sample)
+        count, unread = len(scored), [picked[at] for at in unread]
         message = f"{name} can read all {count} reference answers"
         if unread:
             message = (
@@ -236,12 +212,10 @@ def _check_conflicts(report: Report, rows: Any) -> None:
             return
 
 
-def readable_golds(name: str, reward: Callable, rows: Any) -> dict[int, bool]:
-    """Return, for each row that a reward scores, whether it can read the reference answer."""
+def unread_golds(name: str, reward: Callable, rows: Any) -> tuple[Sequence[int], list[int]]:
+    """Return the rows that a reward scores, and those whose reference answer it cannot read."""
     scored = judged_rows(reward, rows)
-    if not scored:
-        return {}
     # Leave out pictures, because to_list() would decode them.
     examples = rows.select(scored).remove_columns({"image"} & {*rows.column_names}).to_list()
-    verdicts = score(name, reward, examples, [""] * len(examples), None)
-    return {index: verdict is not None for index, verdict in zip(scored, verdicts, strict=True)}
+    verdicts = score(name, reward, examples, [""] * len(examples), None) if examples else []
+    return scored, [at for at, verdict in zip(scored, verdicts, strict=True) if verdict is None]

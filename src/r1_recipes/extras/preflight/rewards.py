@@ -91,10 +91,8 @@ def _written(
         texts["shapeless"].append("I do not know what to say here.")
         rows.append(row)
     if refused:
-        message = (
-            f"{len(refused)} of {len(sample)} sampled reference answers do not fit the format, so "
-            f"no answer is correct: {refused[0]}"
-        )
+        count = f"{len(refused)} of {len(sample)} sampled reference answers"
+        message = f"{count} do not fit the format, so no answer is correct: {refused[0]}"
         report.add(WARNING if rows else ERROR, "contract.render", message)
     return rows, texts
 
@@ -151,8 +149,6 @@ def check_sampled(
 def _check_spread(report: Report, table: Any, weights: Mapping[str, float]) -> None:
     """Report which rewards have spread, and whether their weighted sum has."""
     scores = table.filter(regex="^reward ")
-    lowest = scores.min(axis=1).groupby(table["index"]).min()
-    highest = scores.max(axis=1).groupby(table["index"]).max()
     # As in TRL, a missing score adds nothing, and an environment's reward has weight 1.
     factors = [weights.get(name.removeprefix("reward "), 1.0) for name in scores]
     scores["sum"] = (scores * factors).sum(axis=1)
@@ -169,9 +165,9 @@ def _check_spread(report: Report, table: Any, weights: Mapping[str, float]) -> N
     level = graded(count / groups, error_at=0.9, warn_at=0.5)
     code, advice = "no_spread", "raise temperature or num_generations, or add another reward"
     message = f"{count} of {groups} groups ({count / groups:.0%}) have no spread"
-    constant = lowest[flat & (lowest == highest)]  # groups whose rewards are all one number
+    rewards = by_group.first()[flat].drop(columns="sum")
     for value, saturated, remedy in _SATURATED:
-        same = (constant == value).sum()
+        same = (rewards.fillna(value) == value).all(axis=1).sum()
         if same > count / 2:
             code, advice, message = saturated, remedy, f"{message}, {same} of them all {value}"
     message += f", so GRPO has nothing to compare. Fix: {advice}"
@@ -183,9 +179,9 @@ def _check_spread(report: Report, table: Any, weights: Mapping[str, float]) -> N
 
 
 def _show_examples(report: Report, table: Any) -> None:
-    rewards = [name for name in table if name.startswith("reward ")]
-    shown = [*rewards, "sum", "tokens", "finish_reason", "solution", "answer", "question"]
+    facts = ("sum", "tokens", "finish_reason", "solution", "answer", "question")
+    shown = [*table.filter(regex="^reward "), *facts]
     places = [*evenly_spaced(len(table), 5)[:-1], len(table) - 1]
     for line in table.round(3).iloc[places].to_dict("records"):
-        facts = "; ".join(f"{name} {line[name]}" for name in shown)
-        report.show("signal", f"A completion: {clip(facts, 300)}", line["completion"])
+        text = "; ".join(f"{name} {line[name]}" for name in shown)
+        report.show("signal", f"A completion: {clip(text, 300)}", line["completion"])
