@@ -25,7 +25,7 @@ from r1_recipes.extras.preflight.findings import (
     join_names,
 )
 from r1_recipes.models.load import generation_prompt, turn_end
-from r1_recipes.prompts import FORMATS, ResponseFormat
+from r1_recipes.prompts import ResponseFormat
 from r1_recipes.recipe import Recipe
 from r1_recipes.rewards import READS_GOLD, reward_parameters
 from r1_recipes.rewards.call import judged_rows, right_answer, score
@@ -50,14 +50,12 @@ def check_turn(report: Report, recipe: Recipe, tokenizer: Any, fmt: ResponseForm
     from transformers import GenerationConfig
 
     model, opening = recipe.model.model_name_or_path, generation_prompt(tokenizer)
-    pairs = {other.reasoning_tags for other in FORMATS.values() if other.reasoning_tags}
-    left = {start for start, end in pairs if start in opening and end not in opening}
-    opened = sorted(left.difference(fmt.tags))
-    if opened:
+    opens = "<think>" in opening and "</think>" not in opening
+    if opens and "<think>" not in fmt.tags:
         message = (
-            f"the chat template of {model} opens the assistant's turn with {opened[0]!r}, which "
-            f"response_format {fmt.name!r} does not read. Fix: a response_format with "
-            f"{opened[0]!r}, or another chat_template"
+            f"the chat template of {model} opens the assistant's turn with '<think>', which "
+            f"response_format {fmt.name!r} does not read. Fix: a response_format with '<think>', "
+            "or another chat_template"
         )
         report.add(ERROR if fmt.reasoning_tags else WARNING, "contract.prefill", message)
     try:
