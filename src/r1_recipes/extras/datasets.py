@@ -22,11 +22,8 @@ def verl(row: dict[str, Any]) -> MappedRow:
     rule = json.loads(rule) if isinstance(rule, str) else rule
     truth = (rule or {}).get("ground_truth")
     if isinstance(truth, dict) and truth.get("numbers"):
-        from r1_recipes.extras.countdown import read_puzzle
-
-        puzzle = read_puzzle(truth["numbers"], truth.get("target"))
-        if puzzle:
-            return {**mapped, "solution": "", "nums": puzzle[0], "target": puzzle[1]}
+        puzzle = {"nums": truth["numbers"], "target": truth.get("target")}
+        return {**mapped, "solution": "", **puzzle}
     target = truth.get("target") if isinstance(truth, dict) else truth
     return {**mapped, "solution": text({"ground_truth": target}, "ground_truth")}
 

@@ -33,8 +33,6 @@ def image_question(
     """
     solution = text(row, solution_column)
     solution = (_ANSWER.findall(solution) or [solution])[-1].strip()
-    if not solution:
-        raise SkipRow(f"column {solution_column!r} is empty")
     return {
         "question": template.replace("{question}", text(row, question_column)),
         "solution": next(filter(None, boxes(solution)[::-1]), solution),

@@ -130,7 +130,7 @@ def judged(
 
         for row, puzzle in puzzles.items():
             right = solves(answers[row], *puzzle)
-            verdicts[row] = Verdict(right, None if right else Refusal.DIFFERENT)
+            verdicts[row] = Verdict(right, Refusal.DIFFERENT if right is False else None)
     return answers, verdicts
 
 
