@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             rows, groups, keep, fmt, scored_by, training.reward_weights, held_out, tokenizer
         )
         table = selection.write(
-            selected, fmt, keep.output, dataset, title=recipe.name, settings=recipe.settings
+            selected, fmt, keep.output, dataset, title=recipe.path.stem, settings=recipe.settings
         )
         result = f"{table}\n\ndataset: {dataset}"
     run_folder.note(run.output_dir, finished=True)

@@ -77,7 +77,7 @@ class Registry(Mapping[str, T]):
 
     def __getitem__(self, name: str) -> T:
         if name not in self._objects:
-            self.register(name, load(self.kind, name))
+            self._objects[name] = load(self.kind, name)
         return self._objects[name]
 
     def __contains__(self, name: object) -> bool:

@@ -271,11 +271,6 @@ class Recipe:
     warnings: list[str] = field(default_factory=list)
     typed: frozenset[str] = frozenset()
 
-    @property
-    def name(self) -> str:
-        """Return the file's name without its ending, which a run folder remembers."""
-        return self.path.stem
-
 
 def namespace_value(recipe: Recipe, key: str) -> Any:
     """Return the resolved value of a key, wherever it is stored.

@@ -169,7 +169,7 @@ def record(run: Run) -> None:
     files.write_whole(run.output_dir / "recipe.yaml", head + text)
     note(
         run.output_dir,
-        recipe=recipe.name,
+        recipe=recipe.path.stem,
         method=recipe.method,
         settings=recipe.settings,
         rows_per_step=rows_per_step(recipe.training),

@@ -42,7 +42,7 @@ def test_a_recipe_becomes_typed_arguments(write):
     recipe = load_recipe(
         [write("learning_rate: 1e-6\nnum_generations: 4\nbeta: 0\nrun_name: 2025-01-01\n")], "grpo"
     )
-    assert (recipe.name, recipe.method, recipe.warnings) == ("mine", "grpo", [])
+    assert (recipe.path.stem, recipe.method, recipe.warnings) == ("mine", "grpo", [])
     assert recipe.script.dataset_name == "nobody/data"
     assert recipe.script.response_format == "think_answer"
     assert recipe.training.learning_rate == 1e-6  # PyYAML reads 1e-6 as text
