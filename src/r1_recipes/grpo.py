@@ -1,5 +1,6 @@
 """Train with GRPO: accelerate launch -q -m r1_recipes.grpo recipes/NAME.yaml [--key value …]"""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,9 +40,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     arguments |= {"tools": tools or None, "environment_factory": factory}
     trainer_class: Any = RecipeTrainer
     if script.dynamic_sampling:
-        from r1_recipes.extras.dynamic_sampling import dynamic_sampling  # heavy
+        from r1_recipes.extras.dynamic_sampling import DynamicSamplingTrainer  # heavy
 
-        trainer_class = dynamic_sampling(script)
+        trainer_class = functools.partial(DynamicSamplingTrainer, script=script)
     trainer = trainer_class(rewards, trim_padding=script.trim_padding, **arguments)
 
     train(trainer, run)  # Ctrl-C saves a checkpoint; the same command resumes

@@ -5,6 +5,7 @@ stop.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from r1_recipes import grpo
 from r1_recipes.extras.dynamic_sampling import DynamicSamplingTrainer
 from tests.conftest import metrics
 from tests.support import flat_groups
+from tests.support.callers import Game
 from tests.support.commands import launch
 from tests.support.same_run import assert_same_run
 
@@ -91,6 +93,49 @@ def test_without_the_key_nothing_is_replaced(write, tmp_path: Path) -> None:
     assert not any("sampling/rounds" in line for line in metrics(tmp_path / "run"))
 
 
+class Told(Game):
+    """A game whose question has the number."""
+
+    def reset(self, number: int, seed: int = 0, **row: Any) -> str:
+        super().reset(number, seed)
+        return f" It is {number}."
+
+
+def test_episodes_stay_with_their_prompts(write_recipe, caller: Path, tmp_path: Path) -> None:
+    """Rewards are those of the games, evaluation is sampled once."""
+    keys = {
+        "dataset_name": f"environment:{__name__}:Told",
+        "task_config": {"train": {"size": 20, "seed": 0}, "test": {"size": 2, "seed": 1}},
+        "dataset_test_split": "test",
+        "eval_strategy": "steps",
+        "eval_steps": 1,
+        "model_name_or_path": str(caller),
+        "mapper": "environment",
+        "environment": f"{__name__}:Told",
+        "reward_funcs": None,
+        "dynamic_sampling": {"max_rounds": LIMIT},
+        "num_generations": 4,
+        "per_device_train_batch_size": 8,
+        "per_device_eval_batch_size": 4,
+        "max_completion_length": 40,
+        "log_completions": True,
+        "max_steps": 3,
+    }
+    grpo.main([write_recipe("grpo", **keys)])
+    assert max(line["sampling/rounds"] for line in metrics(tmp_path / "run")) > 1
+    played = 0
+    for table in tables(tmp_path / "run"):
+        for row in table.to_dict("records"):
+            number = int(row["prompt"][-1]["content"].removeprefix("Find it. It is ")[:-1])
+            guesses = re.findall(r"number=(\d)\n\n\[tool guess\]\n(\w+)", row["turns"])
+            played += len(guesses) > 0
+            for guess, hint in guesses:
+                side = "higher" if int(guess) < number else "lower"
+                assert hint == ("Right" if int(guess) == number else side)
+            assert row["Told"] == float(guesses[-1:] == [(str(number), "Right")])
+    assert played > 9
+
+
 @pytest.mark.e2e
 def test_killed_in_each_round_it_ends_as_if_it_never_was(write, tmp_path: Path) -> None:
     ROUNDS.clear()
@@ -134,26 +179,24 @@ def test_two_processes_agree(write, tmp_path: Path, per_device: int) -> None:
 
 
 NAN = float("nan")
-SUM, NORMALIZED = "sum_then_normalize", "normalize_then_sum"
-CROSSED = [[1.0, 0.0], [0.0, 1.0]] * 2  # rewards that differ and cancel out
 
 
 @pytest.mark.parametrize(
-    ("rewards", "weights", "aggregation", "by", "expected"),
+    ("rewards", "weights", "by", "expected"),
     [
-        ([[0.0], [0.0], [0.0], [1.0]], [1.0], SUM, None, [False, True]),
-        ([[NAN], [NAN], [NAN], [1.0]], [1.0], SUM, None, [False, False]),
-        (CROSSED, [1, 1], SUM, None, [False, False]),
-        (CROSSED, [1, 1], NORMALIZED, None, [True, True]),
+        ([[0.0], [0.0], [0.0], [1.0]], [1.0], None, [False, True]),
+        ([[NAN], [NAN], [NAN], [1.0]], [1.0], None, [False, False]),
+        # Rewards that differ and cancel out.
+        ([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.0, 0.0]], [1, 1], None, [False, True]),
+        ([[0.1, 0.2], [0.2, 0.1], [0.3, 0.0], [0.0, 0.3]], [1, 1], None, [False, False]),
         # A reward of weight 0 is only watched.
-        ([[0, 1.0], [0, 0], [0, 0], [1, 0]], [1, 0], NORMALIZED, None, [False, True]),
+        ([[0, 1.0], [0, 0], [0, 0], [1, 0]], [1, 0], None, [False, True]),
         # DAPO's own: right and wrong, whatever the lengths' punishment says.
-        ([[0, -1.0], [0, 0], [0, 0], [1, 0]], [1, 1], SUM, 0, [False, True]),
+        ([[0, -1.0], [0, 0], [0, 0], [1, 0]], [1, 1], 0, [False, True]),
     ],
 )
-def test_spread_is_what_advantages_are_made_of(rewards, weights, aggregation, by, expected) -> None:
+def test_spread_is_what_advantages_are_made_of(rewards, weights, by, expected) -> None:
     trainer = DynamicSamplingTrainer.__new__(DynamicSamplingTrainer)
     trainer.reward_weights = torch.tensor(weights, dtype=torch.float)
-    trainer.multi_objective_aggregation, trainer._filtered_by = aggregation, by
-    trainer.num_generations = 2
-    assert trainer._groups_with_spread(torch.tensor(rewards)).tolist() == expected
+    trainer._filtered_by, trainer.num_generations = by, 2
+    assert trainer._have_spread(torch.tensor(rewards)).tolist() == expected

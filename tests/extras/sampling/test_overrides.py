@@ -17,7 +17,6 @@ ROUNDS = {
     "_generate_and_score_completions": ["self", "inputs"],
     "_generate": ["self", "prompts"],
     "_calculate_rewards": ["self", "inputs", "prompts", "completions", "completion_ids_list"],
-    "_get_per_token_logps_and_entropies": None,  # whatever TRL gives it is passed on
 }
 
 
@@ -26,7 +25,7 @@ def test_every_private_override_is_pinned():
     assert overrides(DynamicSamplingTrainer) == set(pinned)
     for name, parameters in pinned.items():
         theirs = list(inspect.signature(getattr(GRPOTrainer, name)).parameters)
-        assert parameters is None or theirs == parameters, name
+        assert theirs == parameters, name
 
 
 def test_a_generation_has_the_parts_that_a_round_keeps():
@@ -35,11 +34,11 @@ def test_a_generation_has_the_parts_that_a_round_keeps():
     assert parts.split(", ") == list(_GENERATED)
 
 
-def test_a_round_may_end_with_its_rewards():
-    """What follows the rewards are advantages and the logs; nothing of it is left half done."""
+def test_what_trl_does_around_a_generation():
     source = inspect.getsource(GRPOTrainer._generate_and_score_completions)
-    before, _, after = source.partition("rewards_per_func = self._calculate_rewards(")
+    before, _, after = source.partition(" = self._generate(prompts)")
+    # A round may end there; nothing of it is left half done.
     assert after and "try:" not in before and "self._logs[" not in before
-    assert before.count("self._generate(") == 1
-    # The last pass has rows whose environments have played.
-    assert "if self.environments:" in before and "self.environment_factories is not None" in before
+    # It reads no row again, but the prompts and what rewards have logged.
+    assert "inputs[" not in after.replace("_inputs[", "") and " in inputs" not in after
+    assert "gather_object(prompts)" in after and "self._pending_extra_logs.get(" in after
