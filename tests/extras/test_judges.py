@@ -90,15 +90,17 @@ def test_a_classifier_reads_the_whole_completion_in_its_conversation(classifier)
 
 def test_what_is_too_long_loses_its_beginning(classifier, tmp_path):
     short = shutil.copytree(classifier, tmp_path / "short")
-    config = json.loads((short / "config.json").read_text())
-    (short / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 8}))
+    config = json.loads((short / "tokenizer_config.json").read_text())
+    (short / "tokenizer_config.json").write_text(json.dumps(config | {"model_max_length": 8}))
     ends = [[assistant(text + " the end of a long story it is")] for text in ("", "word " * 30)]
     first, second = judges.classify(str(short), ends, 2)
     assert first == pytest.approx(second, abs=1e-5)
 
 
 def test_what_is_no_reward_model_is_named(tiny_model, tmp_path):
-    with pytest.raises(RecipeError, match=r"cannot load .*nowhere"):
+    with pytest.raises(
+        RecipeError, match=r"loading .*nowhere' fails: .* Fix: the folder or hub id"
+    ):
         build(model=str(tmp_path / "nowhere")).check_start()
     build(model=str(tiny_model)).check_start()
     with pytest.raises(RecipeError, match=r"lack score\.weight, so its scores would be random"):
@@ -140,9 +142,9 @@ def judged(serve, monkeypatch, texts, replies, prompt="{prompt}|{response}", col
 
 
 def test_a_judge_reads_its_prompt_and_ends_in_a_score(serve, monkeypatch):
-    texts = [think("Rain {prompt}"), think("Rain {prompt}"), "<think>\nnever ends"]
+    texts = [think("Rain {prompt}"), "<think>\nnever ends"]
     found = judged(serve, monkeypatch, texts, ["Fine.\nScore: 7"], range=[-1, 10])
-    assert found[0] == [7.0, 7.0, -1.0], "equal completions are asked once, unfinished ones are not"
+    assert found[0] == [7.0, -1.0], "unfinished ones are not asked"
     assert found[1] == ["What is rain?|Rain {prompt}"]
     assert found[2] == {"helpful/unfinished": 1.0, "helpful/unscored": 0.0}
 
@@ -151,7 +153,7 @@ def test_a_judge_of_the_whole_completion_reads_the_conversation(serve, monkeypat
     text = "<think>\nnever ends"
     scores, [asked], _ = judged(serve, monkeypatch, [text], ["Score: 1"], scope="full")
     assert scores == [1.0]
-    assert asked == f"system: {THINK.system_prompt}\n\nuser: What is rain?|{text}"
+    assert asked == f"[system]\n{THINK.system_prompt}\n\n[user]\nWhat is rain?|{text}"
 
 
 def test_any_column_is_a_slot_and_rows_without_it_are_not_scored(serve, monkeypatch):
@@ -161,7 +163,7 @@ def test_any_column_is_a_slot_and_rows_without_it_are_not_scored(serve, monkeypa
     scores, asked, logged = judged(serve, monkeypatch, texts, ["Score: 1"], prompt, columns)
     assert scores == [1.0, None, None] and logged["helpful/unscored"] == 2.0
     assert asked == ['4 clear a {unknown} {"score": 1}']
-    with pytest.raises(RecipeError, match=r"prompt names \{solution\}"):
+    with pytest.raises(KeyError, match="solution"):
         judged(serve, monkeypatch, texts, [], prompt)
 
 
@@ -221,8 +223,8 @@ def test_any_reply_is_read(text):
     ("entry", "message"),
     [
         ({}, "reward_models: helpful: .* missing .*'model'"),
-        ({"model": "openai:x"}, r"helpful: prompt: must be text with \{response\}"),
-        ({"model": "x", "prompt": "{response}"}, "helpful: prompt: only a judge reads it"),
+        ({"model": "openai:x"}, r"helpful: prompt: a judge .* needs text with \{response\}"),
+        ({"model": "x", "prompt": "{response}"}, "helpful: prompt: .* a classifier reads none"),
         ({"model": "x", "scope": "half"}, "helpful: scope: must be summary or full, got 'half'"),
         ({"model": "x", "range": [1, 0]}, r"range: must be \[lowest, highest\]"),
     ],

@@ -8,18 +8,23 @@ the whole completion.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
-import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 from r1_recipes.common.chat_client import ChatServer, Reply
-from r1_recipes.common.errors import RecipeError, first_line, from_mapping, limited
-from r1_recipes.common.messages import completion_texts, message_text, without_surrogates
+from r1_recipes.common.errors import RecipeError, from_mapping, limited, own_code, require
+from r1_recipes.common.messages import (
+    completion_texts,
+    last_user_text,
+    message_text,
+    without_surrogates,
+    words,
+)
 from r1_recipes.prompts import ResponseFormat
 from r1_recipes.rewards import REWARDS
 from r1_recipes.rewards.answers import Column, Log, Values, ignore
@@ -35,6 +40,7 @@ _SCORE = re.compile(
     r"([+-]?\d{1,9}(?:\.\d{1,9})?)[\]*_`).。\s]*",
     re.IGNORECASE,
 )
+_CLASSIFIER = "the folder or hub id of a sequence classifier"
 _SLOT = re.compile(r"\{([A-Za-z_]+)\}")
 
 
@@ -65,13 +71,11 @@ class Entry:
     )
 
     def __post_init__(self) -> None:
-        if self.served and "{response}" not in (self.prompt or ""):
+        if self.served != ("{response}" in (self.prompt or "")):
             raise ValueError(
-                f"prompt: must be text with {{response}} that asks for a line 'Score: x', got "
-                f"{self.prompt!r}"
+                "prompt: a judge (model: openai:NAME) needs text with {response} that asks for a "
+                f"line 'Score: x', and a classifier reads none, got {self.prompt!r}"
             )
-        if self.prompt and not self.served:
-            raise ValueError("prompt: only a judge reads it. Fix: model: openai:NAME, or no prompt")
 
     @property
     def served(self) -> bool:
@@ -83,11 +87,9 @@ def read_reward_models(entries: Mapping[str, Any], fmt: ResponseFormat) -> dict[
     """Return the rewards of the key ``reward_models``, by name."""
     rewards = {}
     for name, entry in entries.items():
-        if name in REWARDS or not re.fullmatch(r"[A-Za-z]\w*", str(name)):
-            raise RecipeError(
-                f"reward_models: {name!r}: must be letters, digits and _, and not the name of "
-                f"another reward. Fix: for example helpfulness"
-            )
+        usable = name not in REWARDS and re.fullmatch(r"[A-Za-z]\w*", str(name))
+        allowed = "letters, digits and _, and not the name of another reward"
+        require(usable, "reward_models", allowed, name, "for example helpfulness")
         settings = from_mapping(Entry, entry, f"reward_models: {name}")
         rewards[name] = ModelReward(name, settings, fmt)
     return rewards
@@ -114,11 +116,11 @@ class ModelReward:
         """Raise if the judge has no server address, or if the classifier does not exist."""
         if self.entry.served:
             ChatServer(self.entry.model).check()
-            return
-        from transformers import AutoConfig
+        else:
+            from transformers import AutoConfig
 
-        with _loading(self.entry.model):
-            AutoConfig.from_pretrained(self.entry.model, trust_remote_code=False)
+            with own_code(f"reward_models: loading {self.entry.model!r}", _CLASSIFIER):
+                AutoConfig.from_pretrained(self.entry.model, trust_remote_code=False)
 
     def __call__(
         self, completions: Column, prompts: Column = (), log_metric: Log = ignore, **columns: Any
@@ -136,74 +138,52 @@ class ModelReward:
                 for row, text in finished.items()
             ]
             found = dict(zip(finished, classify(entry.model, turns, entry.batch_size), strict=True))
-        lowest = entry.range[0]
-        scores = [found.get(row) if row in finished else lowest for row in range(len(texts))]
+        scores = [
+            found.get(row) if row in finished else entry.range[0] for row in range(len(texts))
+        ]
         log_metric(f"{self.name}/unfinished", float(len(texts) - len(finished)))
         log_metric(f"{self.name}/unscored", float(scores.count(None)))
         return scores
 
     def _context(self, prompt: Conversation) -> Conversation:
-        messages = [{"role": turn["role"], "content": message_text(turn)} for turn in prompt]
-        instruction = {"role": "system", "content": self.fmt.system_prompt}
-        hidden = self.entry.scope == "summary" and messages[:1] == [instruction]
-        return messages[1:] if hidden else messages
+        hidden = self.fmt.system_prompt if self.entry.scope == "summary" else None
+        return [
+            {"role": turn["role"], "content": message_text(turn)}
+            for turn in prompt
+            if turn["content"] != hidden
+        ]
 
     def _ask(
         self, texts: dict[int, str], contexts: list[Conversation], columns: dict[str, Any]
     ) -> dict[int, float | None]:
-        prompt = self.entry.prompt or ""
-        names = (set(_SLOT.findall(prompt)) & columns.keys()) - {"prompt", "response"}
-        if "{solution}" in prompt and "solution" not in columns:
-            raise RecipeError("reward_models: prompt names {solution}, and there is no such column")
-        asked: dict[int, str] = {}
+        """Return the judge's scores: ``None`` if a reply has none, or if its request failed."""
+        model, prompt = self.entry.model, self.entry.prompt or ""
+        # Other words in braces stay: they may be an example of JSON.
+        names = set(_SLOT.findall(prompt)) & {*columns, "solution"}
+        asked: dict[int, Conversation] = {}
         for row, text in texts.items():
             slots = {name: columns[name][row] for name in names}
-            if any(value is None or not str(value).strip() for value in slots.values()):
-                continue
-            said = [f"{turn['role']}: {turn['content']}" for turn in contexts[row]]
-            slots["prompt"] = "\n\n".join(said) if said[1:] else contexts[row][0]["content"]
-            asked[row] = fill(prompt, slots | {"response": text})
-        scores = ask(self.entry.model, [*asked.values()], *self.entry.range)
-        return dict(zip(asked, scores, strict=True))
+            if all(value is not None and str(value).strip() for value in slots.values()):
+                said = contexts[row]
+                slots["prompt"] = words(said, roles=True) if said[1:] else last_user_text(said)
+                content = fill(prompt, slots | {"response": text})
+                asked[row] = [{"role": "user", "content": content}]
+        answers = ChatServer(model.removeprefix(SERVED)).chat([*asked.values()])
+        replies = dict(zip(asked, answers, strict=True))
+        scores = {row: read_score(reply, *self.entry.range) for row, reply in replies.items()}
+        errors = [reply.error for reply in answers if reply.error]
+        # What the server refuses for its content may be the completion's fault.
+        if answers and all(reply.error and not reply.refused for reply in answers):
+            raise RecipeError(f"judge {model!r}: all {len(errors)} requests failed: {errors[0]}")
+        if missing := [*scores.values()].count(None):
+            cause = errors[0] if errors else "no last line 'Score: x' with x in its range"
+            logger.warning("judge %r: %d of %d replies: %s", model, missing, len(answers), cause)
+        return scores
 
 
 def fill(prompt: str, slots: Mapping[str, Any]) -> str:
     """Replace each ``{name}`` of a prompt that is in ``slots``, but none in what is inserted."""
-    text = _SLOT.sub(lambda slot: str(slots.get(slot[1], slot[0])), prompt)
-    return without_surrogates(text)
-
-
-def ask(model: str, prompts: Sequence[str], lowest: float, highest: float) -> list[float | None]:
-    """Ask the judge ``openai:NAME`` at ``OPENAI_BASE_URL``. Equal prompts are asked once.
-
-    Args:
-        model: The judge.
-        prompts: What it reads, each as a conversation of its own.
-        lowest: The lowest score.
-        highest: The highest score.
-
-    Returns:
-        The score in the last line of each reply (``Score: x``). ``None`` if it is not there, not a
-        number between the two, or if the request failed.
-
-    Raises:
-        RecipeError: There is no server, or all requests failed.
-    """
-    distinct = list(dict.fromkeys(prompts))
-    messages = [[{"role": "user", "content": prompt}] for prompt in distinct]
-    replies = ChatServer(model.removeprefix(SERVED)).chat(messages)
-    errors = [reply.error for reply in replies if reply.error]
-    # What the server refuses for its content may be the completion's fault.
-    if errors and len(errors) == len(replies) and not all(reply.refused for reply in replies):
-        raise RecipeError(f"judge {model!r}: all {len(errors)} requests failed: {errors[0]}")
-    scores = {
-        prompt: read_score(reply, lowest, highest)
-        for prompt, reply in zip(distinct, replies, strict=True)
-    }
-    if missing := list(scores.values()).count(None):
-        cause = errors[0] if errors else f"no last line 'Score: x' from {lowest:g} to {highest:g}"
-        logger.warning("judge %r: %d of %d replies: %s", model, missing, len(replies), cause)
-    return [scores[prompt] for prompt in prompts]
+    return without_surrogates(_SLOT.sub(lambda slot: str(slots.get(slot[1], slot[0])), prompt))
 
 
 def read_score(reply: Reply, lowest: float, highest: float) -> float | None:
@@ -222,33 +202,36 @@ def classify(name: str, conversations: Sequence[Conversation], batch_size: int) 
     outside of training. A conversation that is too long loses its beginning.
     """
     import torch
-    from transformers import DataCollatorWithPadding
 
-    model, tokenizer, limit = _load(name)
-    texts = [tokenizer.apply_chat_template(turns, tokenize=False) for turns in conversations]
-    tokens = [tokenizer(text, add_special_tokens=False)["input_ids"][-limit:] for text in texts]
-    scores = [0.0] * len(tokens)
-    # The longest first, so that a lack of memory shows at once. Equal lengths need no padding.
-    order = sorted(range(len(tokens)), key=lambda row: -len(tokens[row]))
-    for start in range(0, len(order), batch_size):
-        part = order[start : start + batch_size]
-        batch = DataCollatorWithPadding(tokenizer)([{"input_ids": tokens[row]} for row in part])
+    model, tokenizer = _load(name)
+    scores: list[float] = []
+    for start in range(0, len(conversations), batch_size):
+        batch = tokenizer.apply_chat_template(
+            conversations[start : start + batch_size],
+            padding=True,
+            truncation=True,
+            return_dict=True,
+            return_tensors="pt",
+        ).to(model.device)
         with torch.inference_mode():
-            logits = model(**batch.to(model.device)).logits[:, 0]
-        for row, score in zip(part, logits.float().sigmoid().tolist(), strict=True):
-            scores[row] = score
+            scores += model(**batch).logits[:, 0].float().sigmoid().tolist()
     return scores
 
 
 @functools.cache  # one copy per process, which entries with the same model share
-def _load(name: str) -> tuple[Any, Any, int]:
-    """Return a classifier, its tokenizer and the number of tokens that it reads."""
+def _load(name: str) -> tuple[Any, Any]:
+    """Return a classifier and its tokenizer."""
     from accelerate import PartialState
+    from accelerate.utils import patch_environment
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
+    from transformers.integrations import deepspeed
 
-    with _loading(name), _whole_model():
+    # No trainer prepares this model, so ZeRO-3 must not shard it, and FSDP must not fill it later.
+    unsharded = mock.patch.object(deepspeed, "_hf_deepspeed_config_weak_ref", None)
+    unfilled = patch_environment(FSDP_CPU_RAM_EFFICIENT_LOADING="false")
+    with own_code(f"reward_models: loading {name!r}", _CLASSIFIER), unsharded, unfilled:
         tokenizer = AutoTokenizer.from_pretrained(
-            name, padding_side="right", trust_remote_code=False
+            name, padding_side="right", truncation_side="left", trust_remote_code=False
         )
         model, loading = AutoModelForSequenceClassification.from_pretrained(
             name, num_labels=1, dtype="auto", output_loading_info=True, trust_remote_code=False
@@ -259,36 +242,6 @@ def _load(name: str) -> tuple[Any, Any, int]:
             f"random. Fix: a model trained as a sequence classifier"
         )
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
-    config = model.config.get_text_config()
     # The model reads the score at the last token that is not padding.
-    config.pad_token_id = tokenizer.pad_token_id
-    # A tokenizer without a limit has 10**30.
-    window = getattr(config, "max_position_embeddings", None) or math.inf
-    limit = min(tokenizer.model_max_length, window)
-    return model.to(PartialState().device).eval(), tokenizer, limit
-
-
-@contextlib.contextmanager
-def _loading(name: str) -> Iterator[None]:
-    try:
-        yield
-    # Offline, gated, misspelt or not a reward model: the message of Transformers says which.
-    except Exception as error:
-        raise RecipeError(f"reward_models: cannot load {name!r}: {first_line(error)}") from error
-
-
-@contextlib.contextmanager
-def _whole_model() -> Iterator[None]:
-    """Load all weights in each process.
-
-    No trainer prepares this model, so ZeRO-3 must not shard it, and FSDP must not fill it later.
-    """
-    from accelerate.utils import patch_environment
-    from transformers.integrations import deepspeed
-
-    zero3, deepspeed._hf_deepspeed_config_weak_ref = deepspeed._hf_deepspeed_config_weak_ref, None
-    try:
-        with patch_environment(FSDP_CPU_RAM_EFFICIENT_LOADING="false"):
-            yield
-    finally:
-        deepspeed._hf_deepspeed_config_weak_ref = zero3
+    model.config.get_text_config().pad_token_id = tokenizer.pad_token_id
+    return model.to(PartialState().device).eval(), tokenizer
