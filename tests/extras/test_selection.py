@@ -176,7 +176,10 @@ def test_the_first_reason_that_applies_counts():
         ({"best_of": 0}, "keep: best_of: must be a whole number of 1 or more, got 0"),
         ({"pass_rate": [0.9, 0.1]}, r"keep: pass_rate: must be two shares from 0 to 1"),
         ({"output": "pairs"}, "keep: output: must be completions or prompts, got 'pairs'"),
-        ({"at_least": {"fromat": 1}}, r"at_least: unknown reward .*fromat.* Did you mean 'format'"),
+        (
+            {"at_least": {"fromat": 1}},
+            r"keep: at_least: must be scores of rewards in .*'format'.*, got {'fromat': 1}",
+        ),
     ],
 )
 def test_a_wrong_rule_is_named_before_anything_is_generated(tmp_path, keep, message):
@@ -228,7 +231,7 @@ def test_the_files_of_a_data_set(tmp_path):
         None,
         "not among the best",
     ]
-    assert "seed: 1" in (tmp_path / "dataset/README.md").read_text()
+    assert '"seed": 1' in (tmp_path / "dataset/README.md").read_text()
     read = load_rows(str(tmp_path / "dataset"), "train")
     assert (
         str(read["level"][0]).startswith("2024-01-01")

@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import regex
-import yaml
 
-from r1_recipes.common.errors import RecipeError, from_mapping, limited, unknown_name
+from r1_recipes.common.errors import RecipeError, require
 from r1_recipes.common.messages import UNSPACED, last_user_text, without_surrogates, words
 from r1_recipes.data.sources import load_rows
 from r1_recipes.generation import Completion
@@ -108,32 +107,34 @@ class Keep:
 
 def check_keep(recipe: Recipe) -> None:
     """Raise if ``keep`` does not fit the recipe's other keys."""
-    script = recipe.script
-    keep = Keep.parse(script.keep)
-    if script.tools or script.environment:
-        raise RecipeError(
-            "keep: does not work with tools or an environment, because the dataset would lose the "
-            "tool calls. Fix: remove keep"
-        )
+    script, keep = recipe.script, Keep.parse(recipe.script.keep)
+    require(
+        not (script.tools or script.environment),
+        "keep",
+        "absent with tools or an environment, because the dataset would lose the tool calls",
+        script.keep,
+    )
     names = [name.rpartition(":")[2] for name in script.reward_funcs or ()]
-    for name in keep.at_least or ():
-        if name not in names:
-            unknown = unknown_name("reward in reward_funcs", name, names)
-            raise RecipeError(f"keep: at_least: {unknown}")
-    if (keep.correct or keep.pass_rate) and not names:
-        raise RecipeError(
-            "keep: correct and pass_rate need reward_funcs, because the first reward decides what "
-            "is correct. Fix: reward_funcs: [accuracy]"
-        )
+    require(
+        set(keep.at_least or ()) <= set(names),
+        "keep: at_least",
+        f"scores of rewards in reward_funcs {names}",
+        keep.at_least,
+    )
+    require(
+        names or not (keep.correct or keep.pass_rate),
+        "keep: correct, pass_rate",
+        "used with reward_funcs, whose first reward decides what is correct",
+        script.keep,
+        "reward_funcs: [accuracy]",
+    )
 
 
 @dataclass
 class Candidate:
     """A completion, its scores by reward, and why it is dropped (``None``: it is kept)."""
 
-    text: str
-    tokens: int
-    finished: bool
+    made: Completion
     scores: dict[str, float | None] = field(default_factory=dict)
     reason: str | None = None
 
@@ -170,11 +171,10 @@ def select(
         tokenizer: Counts tokens for the rewards of length.
     """
     groups = [
-        (row, [Candidate(one.text, one.tokens, one.finished) for one in made])
-        for row, made in zip(rows, completions, strict=True)
+        (row, [Candidate(one) for one in made]) for row, made in zip(rows, completions, strict=True)
     ]
     every = [one for _, group in groups for one in group]
-    texts, tokens = [one.text for one in every], [one.tokens for one in every]
+    texts, tokens = [one.made.text for one in every], [one.made.tokens for one in every]
     repeated = [row for row, group in groups for _ in group]
     for name, reward in rewards.items():
         values = score(name, reward, repeated, texts, tokenizer, tokens)
@@ -184,7 +184,7 @@ def select(
     seen: set[str] = set()
     for row, group in groups:
         for one in group:
-            one.reason = reason_to_drop(one, fmt.parse(one.text), keep)
+            one.reason = reason_to_drop(one, fmt.parse(one.made.text), keep)
         if keep != Keep():  # without rules everything is kept
             _compare(group, keep, weighted)
             _compare_question(row, group, keep, held_out or {}, seen)
@@ -193,13 +193,13 @@ def select(
 
 def reason_to_drop(one: Candidate, parsed: ParsedResponse, keep: Keep) -> str | None:
     """Return why a completion is dropped by itself, or ``None``."""
-    filters, least = keep.filters, keep.at_least or {}
+    made, filters, least = one.made, keep.filters, keep.at_least or {}
     reasons = {
-        "refused": not one.tokens and not one.text,  # by a server, for its content
+        "refused": not made.tokens and not made.text,  # by a server, for its content
         "malformed": filters.malformed and not parsed.well_formed,
-        "truncated": filters.truncated and not one.finished,
-        "too long": filters.max_tokens is not None and one.tokens > filters.max_tokens,
-        "code": filters.code and has_code(parsed.reasoning or one.text),
+        "truncated": filters.truncated and not made.finished,
+        "too long": filters.max_tokens is not None and made.tokens > filters.max_tokens,
+        "code": filters.code and has_code(parsed.reasoning or made.text),
         "wrong": keep.correct and one.correct is False,
         "low score": any(
             (score := one.scores[name]) is None or score < value for name, value in least.items()
@@ -225,8 +225,8 @@ def _drop(group: Iterable[Candidate], reason: str) -> None:
 
 def _compare(group: list[Candidate], keep: Keep, weights: dict[str, float]) -> None:
     """Drop completions by what the others of the prompt are."""
-    first = {one.text: one for one in reversed(_kept(group))}
-    _drop([one for one in group if first.get(one.text) is not one], "equal completion")
+    first = {one.made.text: one for one in reversed(_kept(group))}
+    _drop([one for one in group if first.get(one.made.text) is not one], "equal completion")
     rate = pass_rate(group)
     if keep.pass_rate and (rate is None or not keep.pass_rate[0] <= rate <= keep.pass_rate[1]):
         _drop(group, "pass rate")
@@ -234,7 +234,7 @@ def _compare(group: list[Candidate], keep: Keep, weights: dict[str, float]) -> N
     def rank(one: Candidate) -> tuple[int, float, int]:
         others = list(one.scores)[1:]
         total = sum(weights[name] * (one.scores[name] or 0.0) for name in others)
-        return {True: 0, None: 1, False: 2}[one.correct], -total, one.tokens
+        return {True: 0, None: 1, False: 2}[one.correct], -total, one.made.tokens
 
     if keep.best_of:
         _drop(sorted(_kept(group), key=rank)[keep.best_of :], "not among the best")
@@ -278,11 +278,12 @@ def evaluation_sets(rule: Decontaminate, hub: str) -> HeldOut:
         rows = load_rows(
             source.id, source.split, config=source.config, revision=source.revision, hub=hub
         )
-        if source.column not in rows.column_names:
-            raise RecipeError(
-                f"keep: decontaminate: {source.id}: column: must be the column of the question, "
-                f"one of {', '.join(rows.column_names)}, got {source.column!r}"
-            )
+        require(
+            source.column in rows.column_names,
+            f"keep: decontaminate: {source.id}: column",
+            f"the column of the question, one of {', '.join(rows.column_names)}",
+            source.column,
+        )
         questions = map(last_user_text, rows[source.column])
         grams = [n_grams(question, rule.n_grams) for question in questions]
         held_out[f"{source.id} ({source.split})"] = set[int]().union(*grams)
@@ -314,7 +315,7 @@ def write(
     if all(verdict["reason"] for verdict in verdicts):
         raise RecipeError(f"keep: all {len(verdicts)} completions were dropped:\n{table}")
     _write_lines(folder / "train.jsonl", chain(*(_rows(*group, fmt, output) for group in groups)))
-    recipe = yaml.safe_dump(json.loads(json.dumps(dict(settings), default=str)), sort_keys=False)
+    recipe = json.dumps(dict(settings), indent=2, ensure_ascii=False, default=str)
     card = CARD.format(title=title, table=table, recipe=recipe)
     (folder / "README.md").write_text(without_surrogates(card), encoding="utf-8")
     return table
@@ -330,25 +331,28 @@ terms of the model that wrote the completions apply.
 A completion counts under the first reason that applies, a prompt under each reason for which it
 lost one. `pass_rate` is the share of right completions of the question, of those with a score.
 
-~~~~~~yaml
-{recipe}~~~~~~
+~~~~~~json
+{recipe}
+~~~~~~
 """
 
 
 def _rows(row: Row, group: list[Candidate], fmt: ResponseFormat, output: str) -> list[Row]:
     """Return the rows of a prompt: one for each completion that is kept, or one for the prompt."""
-    source = {name: value for name, value in row.items() if name not in OWN_COLUMNS}
-    rest = {"solution": row.get("solution"), **source, "pass_rate": pass_rate(group)}
-    question = {"question": row["question"]}
+    columns = {
+        "question": row["question"],
+        "solution": row.get("solution"),
+        **{name: value for name, value in row.items() if name not in OWN_COLUMNS},
+        "pass_rate": pass_rate(group),
+    }
     kept = _kept(group)
     if output == "prompts":
-        return [question | rest] if kept else []
+        return [columns] if kept else []
     return [
         {
-            **question,
-            "response": fmt.full_text(one.text),
-            **rest,
-            "tokens": one.tokens,
+            **columns,
+            "response": fmt.full_text(one.made.text),
+            "tokens": one.made.tokens,
             "scores": json.dumps(one.scores, ensure_ascii=False),
         }
         for one in kept
