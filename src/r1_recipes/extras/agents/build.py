@@ -21,13 +21,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from r1_recipes.common import processes
-from r1_recipes.common.errors import (
-    USER_ERRORS,
-    RecipeError,
-    first_line,
-    own_code,
-    user_code_place,
-)
+from r1_recipes.common.errors import USER_ERRORS, RecipeError, own_code, require
 from r1_recipes.common.messages import clip, transcript, without_surrogates
 from r1_recipes.common.plugins import Registry
 from r1_recipes.models.load import generation_prompt, train_template
@@ -53,8 +47,8 @@ def environments_of(environment: Environments) -> dict[str | None, type]:
     pairs = {None: environment} if isinstance(environment, str) else environment or {}
     kinds: dict[str | None, type] = {key: ENVIRONMENTS.resolve(name) for key, name in pairs.items()}
     for kind in kinds.values():
-        if not isinstance(kind, type) or not callable(getattr(kind, "reset", None)):
-            raise RecipeError(f"environment: must be a class with a method reset, got {kind!r}")
+        fits = isinstance(kind, type) and callable(getattr(kind, "reset", None))
+        require(fits, "environment", "a class with a method reset", kind)
     return kinds
 
 
@@ -65,15 +59,12 @@ def schemas(tools: Iterable[str], environment: Environments) -> str | None:
     functions = tools_of(tools)
     for kind in environments_of(environment).values():
         functions += _methods(kind())
-    if not functions:
-        return None
-    try:
-        return json.dumps([get_json_schema(function) for function in functions])
-    except Exception as error:  # a docstring or a type cannot be read
-        raise RecipeError(
-            f"tools, environment: {first_line(error)} Fix: add types and a docstring with Args, "
-            f"or start the name with _"
-        ) from error
+    with own_code(
+        "tools, environment: the schema of a tool",
+        "add types and a docstring with Args, or start the name with _",
+    ):
+        found = [get_json_schema(function) for function in functions]
+    return json.dumps(found) if found else None
 
 
 def _methods(game: Any) -> list[Callable]:
@@ -93,9 +84,8 @@ def agent(recipe: Recipe, tokenizer: Any | None) -> tuple[list[Callable], dict[s
     """
     script = recipe.script
     tools, kinds = tools_of(script.tools or ()), environments_of(script.environment)
-    for name, tool in zip(script.tools or (), tools, strict=True):
-        with own_code(f"tools: {name}"):
-            getattr(tool, "check_start", bool)()
+    for tool in tools:
+        getattr(tool, "check_start", bool)()
     if tokenizer is not None and (tools or any(_methods(kind()) for kind in kinds.values())):
         _set_response_template(recipe, tokenizer)
     makers = {
@@ -153,14 +143,14 @@ def guarded_environment(kind: type, script: Any) -> Any:
     def reset(**row: Any) -> Any:
         game.reset_failed = False
         try:
-            return _in_time(script, own_reset, **row)
-        except USER_ERRORS as error:
-            text = f"{first_line(error)[:-1]}{user_code_place(error)}"
-            message = f"environment {kind.__name__}: reset fails: {text}"
+            with own_code(
+                f"environment {kind.__name__}: reset", "repair it: this row gets no reward"
+            ):
+                return _in_time(script, own_reset, **row)
+        except RecipeError as error:
             if script.smoke:
-                fix = "repair it, because in a run this row would get no reward"
-                raise RecipeError(f"{message}. Fix: {fix}") from error
-            logger.warning("%s", message)
+                raise
+            logger.warning("%s", error)
             game.reset_failed = True
 
     def get_reward() -> Any:
@@ -206,9 +196,8 @@ def for_the_table(episodes: Sequence[list[dict[str, Any]]]) -> list[str]:
     texts = [transcript(turns) for turns in episodes]
     for message in (message for turns in episodes for message in turns):
         for call in message.get("tool_calls") or ():
-            function = call["function"]
-            arguments = json.dumps(function.get("arguments"))
-            call["function"] = {"name": str(function["name"]), "arguments": arguments}
+            name, arguments = call["function"]["name"], call["function"].get("arguments")
+            call["function"] = {"name": str(name), "arguments": json.dumps(arguments)}
     return texts
 
 
