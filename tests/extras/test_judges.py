@@ -224,7 +224,9 @@ def test_any_reply_is_read(text):
     [
         ({}, "reward_models: helpful: .* missing .*'model'"),
         ({"model": "openai:x"}, r"helpful: prompt: a judge .* needs text with \{response\}"),
+        ({"model": "openai:x", "prompt": "Rate."}, r"helpful: prompt: .* text with \{response\}"),
         ({"model": "x", "prompt": "{response}"}, "helpful: prompt: .* a classifier reads none"),
+        ({"model": "x", "prompt": "Rate."}, "helpful: prompt: .* a classifier reads none"),
         ({"model": "x", "scope": "half"}, "helpful: scope: must be summary or full, got 'half'"),
         ({"model": "x", "range": [1, 0]}, r"range: must be \[lowest, highest\]"),
     ],

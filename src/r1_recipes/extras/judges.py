@@ -71,7 +71,7 @@ class Entry:
     )
 
     def __post_init__(self) -> None:
-        if self.served != ("{response}" in (self.prompt or "")):
+        if bool(self.prompt) != self.served or (self.prompt and "{response}" not in self.prompt):
             raise ValueError(
                 "prompt: a judge (model: openai:NAME) needs text with {response} that asks for a "
                 f"line 'Score: x', and a classifier reads none, got {self.prompt!r}"
@@ -150,7 +150,7 @@ class ModelReward:
         return [
             {"role": turn["role"], "content": message_text(turn)}
             for turn in prompt
-            if turn["content"] != hidden
+            if message_text(turn) != hidden
         ]
 
     def _ask(
