@@ -268,9 +268,6 @@ def _parse(parse: Callable, *args: Any, **kwargs: Any) -> Any:
 
     TRL then reads the message as plain text.
     """
-    try:
-        message = parse(*args, **kwargs)
-        json.dumps(message, ensure_ascii=False).encode()  # UnicodeEncodeError is a ValueError
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
+    message = parse(*args, **kwargs)
+    json.dumps(message, ensure_ascii=False).encode()  # UnicodeEncodeError is a ValueError
     return message
