@@ -19,7 +19,7 @@ from typing import Any
 
 import regex
 
-from r1_recipes.common.errors import RecipeError, require
+from r1_recipes.common.errors import RecipeError, from_mapping, limited, require
 from r1_recipes.common.messages import UNSPACED, last_user_text, without_surrogates, words
 from r1_recipes.data.sources import load_rows
 from r1_recipes.generation import Completion
