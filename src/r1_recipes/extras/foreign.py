@@ -33,29 +33,16 @@ def read(config: Keys, typed: Keys, method: str, source: str, warnings: list[str
     keys = translate(config, source, warnings)
     if not older or method not in TABLE["then"] or config.keys() & TABLE["ours"]:
         return keys
-    if method == "grpo" and keys.get("system_prompt", "") is None:
-        keys["system_prompt"] = ""  # without one, open-r1 sends no system message
-    if method == "sft" and keys.pop("system_prompt", None):
-        warnings.append(f"{source}: system_prompt is ignored: open-r1's SFT did not read it")
-    defaults = _defaults(method, keys | typed)
+    then = dict(TABLE["then"][method])
+    if method == "grpo":
+        then |= _task_defaults(then | keys | typed)
+    defaults = {key: value for key, value in then.items() if key not in keys | typed}
     text = yaml.safe_dump(defaults, default_flow_style=True, sort_keys=False, width=10_000)[1:-2]
     warnings.append(
         f"{source}: read as a file of open-r1, with the defaults of TRL 0.18: {text}. Your own "
         "keys take precedence. What else may differ: docs/migration.md"
     )
     return defaults | keys
-
-
-def _defaults(method: str, given: Keys) -> Keys:
-    """Return what open-r1 and its TRL had for the keys that are not given."""
-    defaults: Keys = dict(TABLE["then"][method])
-    if method == "grpo":
-        defaults |= _task_defaults(defaults | given)
-    if not given.get("packing"):
-        defaults.pop("packing_strategy", None)
-    if "mapper" in given:  # mapper_config belongs to the mapper that this one replaces
-        defaults.pop("mapper_config", None)
-    return {key: value for key, value in defaults.items() if key not in given}
 
 
 def _task_defaults(values: Keys) -> Keys:
