@@ -36,10 +36,17 @@ def shipped(path: Path) -> Path:
 def find_yaml(path: Path) -> Path:
     """Return the file that a recipe's path or name means.
 
-    Search the working directory, its ``recipes/``, and the shipped files.
+    Search the working directory, its ``recipes/``, and the shipped files. Raise RecipeError if
+    there is none.
     """
     names = [Path(folder, name) for name in (path, f"{path}.yaml") for folder in ("", "recipes")]
-    return next((place for place in map(shipped, names) if place.is_file()), path)
+    for place in map(shipped, names):
+        if place.is_file():
+            return place
+    close = nearest(path.name, (each.name for each in path.parent.glob("*.yaml")), 1)
+    hints = [f"Did you mean {path.parent / name}?" for name in close]
+    hint = "".join(hints) or "To list the shipped recipes: r1-recipes recipes"
+    raise RecipeError(f"{path}: no such recipe file. {hint}")
 
 
 class _UniqueKeys(yaml.SafeLoader):
@@ -61,11 +68,6 @@ def read_yaml(path: Path) -> dict[str, Any]:
     Raise RecipeError if the file is missing, not YAML (with the line), or not one mapping.
     """
     path = find_yaml(path)
-    if not path.is_file():
-        close = nearest(path.name, (each.name for each in path.parent.glob("*.yaml")), 1)
-        hints = [f"Did you mean {path.parent / name}?" for name in close]
-        hint = "".join(hints) or "To list the shipped recipes: r1-recipes recipes"
-        raise RecipeError(f"{path}: no such recipe file. {hint}")
     try:
         with path.open("rb") as file:
             values = yaml.load(file, _UniqueKeys)

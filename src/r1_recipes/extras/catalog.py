@@ -5,17 +5,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from r1_recipes.common import console
-from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.files import SHIPPED, find_yaml
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """List the shipped files by name, each with the first line of its comment.
-
-    Exit with 2 if no line has the words.
-    """
-    description = "List the shipped recipes, Accelerate configurations and pipelines."
-    parser = argparse.ArgumentParser("r1-recipes recipes", description=description)
+    """List the shipped recipes, Accelerate configurations and pipelines."""
+    parser = argparse.ArgumentParser("r1-recipes recipes", description=main.__doc__)
     parser.add_argument("words", nargs="*", metavar="WORD", help="list only lines with every WORD")
     with console.reported_errors():
         words = parser.parse_args(argv).words
@@ -26,20 +21,14 @@ def main(argv: Sequence[str] | None = None) -> None:
             name = str(path.relative_to(SHIPPED)).removeprefix("recipes/").removesuffix(".yaml")
             comment = path.read_text(encoding="utf-8").partition("# ")[2].partition("\n")[0]
             lines.append(f"{name:<40}  {comment}")
-        found = [line for line in lines if all(word.lower() in line.lower() for word in words)]
-        if not found:
-            raise RecipeError(f"no line has {' and '.join(map(repr, words))}. Fix: fewer words")
+        found = (line for line in lines if all(word.lower() in line.lower() for word in words))
         console.say("\n".join(found))
 
 
 def show(argv: Sequence[str] | None = None) -> None:
-    """Print a shipped recipe. Exit with 2 if there is no such recipe."""
-    description = "Print a recipe, an Accelerate configuration or a pipeline."
-    parser = argparse.ArgumentParser("r1-recipes show", description=description)
+    """Print a recipe, an Accelerate configuration or a pipeline."""
+    parser = argparse.ArgumentParser("r1-recipes show", description=show.__doc__)
     parser.add_argument("name", type=Path, help="what r1-recipes recipes lists, or your own file")
     with console.reported_errors():
-        name = parser.parse_args(argv).name
-        path = find_yaml(name)
-        if not path.is_file():
-            raise RecipeError(f"no recipe {str(name)!r}. To list recipes: r1-recipes recipes")
+        path = find_yaml(parser.parse_args(argv).name)
         console.say(path.read_text(encoding="utf-8").rstrip("\n"))
