@@ -7,9 +7,8 @@ cannot become a part of the page. A missing or torn file counts as empty, and th
 import argparse
 import json
 import logging
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from itertools import pairwise
@@ -25,8 +24,9 @@ from r1_recipes.common.files import write_whole
 from r1_recipes.common.messages import words
 
 REPORT_FILE = "report.html"
-# Titles, in the order of the page. Rewards by name and held-out metrics follow "reward".
-METRICS = {
+# Titles of metrics, in the order of the page, and of a completion's columns. Rewards by name and
+# held-out metrics follow "reward".
+TITLES = {
     "reward": "Reward: weighted sum",
     "accuracy": "Pairs that are ranked right",
     "mean_token_accuracy": "Tokens that the model ranks first",
@@ -40,16 +40,13 @@ METRICS = {
     "loss": "Loss",
     "grad_norm": "Gradient norm",
     "step_time": "Seconds per step",
-}
-# Rewards that judge an answer. The first one that a run logged stands for its accuracy.
-JUDGES = ("accuracy", "countdown", "exact_match", "choice_match", "answer_match", "code")
-FACTS = {  # titles of a completion's columns
     "prompt": "Prompt",
     "solution": "Reference answer",
     "answer_parsed": "Answer as it was read",
     "refused": "Why the answer scored 0",
 }
-EVALUATE = "python -m r1_recipes.evaluate RECIPE --model RUN_DIR --output RUN_DIR/evaluation"
+# Rewards that judge an answer. The first one that a run logged stands for its accuracy.
+JUDGES = ("accuracy", "countdown", "exact_match", "choice_match", "answer_match", "code")
 STYLE = """
 :root { color-scheme: light dark; --soft: light-dark(#59626e, #a5aeba);
   --line: light-dark(#d3d8de, #3d444d); --box: light-dark(#f3f5f7, #1f242a) }
@@ -80,18 +77,18 @@ Row = dict[str, Any]
 class Run:
     """What a run wrote, as far as it can be read."""
 
-    name: str
     folder: Path
+    label: str = ""  # its folder, if the page has several runs
     settings: Row = field(default_factory=dict)
     series: dict[str, dict[int, float]] = field(default_factory=dict)  # metric -> step -> value
     not_finite: Counter = field(default_factory=Counter)  # metric -> number of steps
     steps: dict[int, list[Row]] = field(default_factory=dict)  # the completions of two steps
     faults: list[str] = field(default_factory=list)  # about missing and torn files
 
-    def read(self, name: str, parse: Callable[[bytes], Any], default: Any) -> Any:
+    def read(self, name: str, parse: Callable[[Path], Any], default: Any) -> Any:
         """Return what ``parse`` makes of a file. Without one, note the fault."""
         try:
-            return parse((self.folder / name).read_bytes())
+            return parse(self.folder / name)
         except FileNotFoundError:
             self.faults.append(f"{name} is missing.")
         except Exception as error:  # a torn file may fail in any way
@@ -116,52 +113,46 @@ class Run:
         return f"{before:.3g} → {after:.3g}, {word}"
 
 
-def read_run(folder: Path) -> Run:
+def read_run(folder: Path, label: str = "") -> Run:
     """Read a run's folder. Raise RecipeError if there is none."""
+    from pyarrow import parquet  # heavy
+
     if not folder.is_dir():
         raise RecipeError(f"{folder}: no such run directory. Fix: name the output_dir of a run")
-    run = Run(str(folder), folder)
-    run.settings = run.read("recipe.yaml", lambda data: dict(yaml.safe_load(data)), {})
-    record = run.read("run.json", lambda data: dict(json.loads(data)), {})
+    run = Run(folder, label)
+    run.settings = run.read("recipe.yaml", lambda path: dict(yaml.safe_load(path.read_bytes())), {})
+    record = run.read("run.json", lambda path: dict(json.loads(path.read_bytes())), {})
     if not record.get("finished"):
         run.faults.append("The run has not finished.")
-    for start in record.get("continued", ()):  # runs before 0.3: keys changed on resume
-        run.settings |= start["settings"]
     _read_metrics(run)
-    tables = sorted(path.name for path in folder.glob("completions/*.parquet"))
-    for file in tables[:1] + tables[1:][-1:]:  # only two, because each save reads them
-        if rows := run.read(f"completions/{file}", _best_first, []):
+    files = [f"completions/{path.name}" for path in sorted(folder.glob("completions/*.parquet"))]
+    for file in files[:1] + files[1:][-1:]:  # only two, because each save reads them
+        if rows := run.read(file, lambda path: parquet.read_table(path).to_pylist(), []):
             run.steps[rows[0]["step"]] = rows
     return run
 
 
 def _read_metrics(run: Run) -> None:
-    for line in run.read("metrics.jsonl", bytes.splitlines, ()):
+    for line in run.read("metrics.jsonl", lambda path: path.read_bytes().splitlines(), ()):
         try:
             entry = json.loads(line)
             step = int(entry.pop("step"))
         except Exception:  # the last line of a run that was killed
             run.faults.append(f"metrics.jsonl: a line cannot be read: {line[:80]!r}")
             continue
-        numbers = {key: n for key, n in entry.items() if isinstance(n, int | float)}
-        for key, value in numbers.items():
+        for key, value in entry.items():
             if abs(value) < 1e100:  # NaN is not, and sums of larger numbers overflow
                 run.series.setdefault(key, {})[step] = value  # a resumed run repeats some steps
             else:
                 run.not_finite[key] += 1
 
 
-def _best_first(data: bytes) -> list[Row]:
-    import pyarrow.parquet  # heavy
-
-    rows = pyarrow.parquet.read_table(pyarrow.BufferReader(data)).to_pylist()
-    return sorted(rows, key=lambda row: -(row["advantage"] or 0))
-
-
 def flags(run: Run) -> list[str]:
     """Return what to look at first, each with what to do about it."""
-    lost = run.not_finite.items()
-    found = [f"{key} was no number at {n} of its steps. Lower learning_rate." for key, n in lost]
+    found = [
+        f"{key} was no number at {count} of its steps. Lower learning_rate."
+        for key, count in run.not_finite.items()
+    ]
     if (cut := run.change("completions/clipped_ratio")[1]) > 0.2:
         found.append(f"{cut:.0%} of the latest completions were cut. Raise max_completion_length.")
     if (flat := run.change("frac_reward_zero_std")[1]) >= 0.5:
@@ -189,13 +180,6 @@ def flags(run: Run) -> list[str]:
     return found
 
 
-def known_metrics(logged: Iterable[str]) -> list[str]:
-    """Return the metrics that have a place on the page, in its order."""
-    named = [key for key in logged if re.fullmatch("(eval_)?rewards/.+/mean", key)]
-    order = ["reward", *named, "eval_reward", "eval_loss", *METRICS]
-    return [key for key in dict.fromkeys(order) if key in logged]
-
-
 def table(columns: dict[str, Row]) -> str:
     """Return an HTML table: for each column its cells by the row's name. All is escaped."""
     lines = ["".join(f"<th>{escape(name)}</th>" for name in ("", *columns))]
@@ -209,16 +193,19 @@ def glance(runs: Sequence[Run], keys: Sequence[str]) -> str:
     """Return whether the runs learned, and why answers scored 0."""
     changes, reasons = {}, {}
     for run in runs:
-        shown = (key for key in keys if key in run.series)
-        changes[run.name] = {METRICS.get(key, key): run.in_words(key) for key in shown}
+        changes[str(run.folder)] = {
+            TITLES.get(key, key): run.in_words(key) for key in keys if key in run.series
+        }
         counts = [Counter(row.get("refused") or "" for row in rows) for rows in run.steps.values()]
-        reasons[run.name] = {
+        reasons[str(run.folder)] = {
             reason: " → ".join(f"{count[reason]} of {count.total()}" for count in counts)
             for reason, _ in sum(counts, Counter()).most_common()
             if reason
         }
-    note = "Means of the first → the last quarter of the logged steps, at most 20 each."
-    html = f"{table(changes)}<p><small>{note} No clear change: within the noise.</small></p>"
+    html = (
+        f"{table(changes)}<p><small>Means of the first → the last quarter of the logged steps, at "
+        "most 20 each. No clear change: within the noise.</small></p>"
+    )
     if any(reasons.values()):
         html += f"<h3>Why answers scored 0: first → last step</h3>{table(reasons)}"
     return html
@@ -226,30 +213,24 @@ def glance(runs: Sequence[Run], keys: Sequence[str]) -> str:
 
 def evaluation(runs: Sequence[Run]) -> str:
     """Return what ``evaluate`` wrote in the runs' folders, in folders in them, or beside them."""
-    folders = [run.folder.resolve() for run in runs]
-    paths = [path for folder in folders for path in sorted(folder.glob("*/results.md"))]
-    paths += [folder / "results.md" for folder in folders]
-    places = ("results.md", "evaluation/results.md")  # the second is where our pipelines write
-    paths += [folder.parent / place for folder in folders for place in places]
     html = ""
-    for path in dict.fromkeys(filter(Path.is_file, paths)):
-        text = path.read_text(encoding="utf-8", errors="replace")
-        html += f"<h3>{escape('/'.join(path.parts[-2:]))}</h3>{markdown(text)}"
-    return html or f"<p>None yet: {EVALUATE}</p>"
-
-
-def markdown(text: str) -> str:
-    """Return a table and sentences. Models become columns, for narrow screens."""
-    html = ""
-    for block in text.strip().split("\n\n"):
-        head, *rows = [[cell.strip() for cell in line.split("|")] for line in block.split("\n")]
-        if block.startswith("|"):
-            html += table(
-                {row[1]: dict(zip(head[2:], row[2:-1], strict=False)) for row in rows[1:]}
-            )
-        else:
-            html += f"<p>{escape(block)}</p>"
-    return html
+    # The last is where our pipelines write.
+    places = ("*/results.md", "results.md", "../results.md", "../evaluation/results.md")
+    paths = (path for run in runs for place in places for path in sorted(run.folder.glob(place)))
+    for path in dict.fromkeys(map(Path.resolve, paths)):
+        html += f"<h3>{escape('/'.join(path.parts[-2:]))}</h3>"
+        for block in path.read_text(encoding="utf-8", errors="replace").strip().split("\n\n"):
+            head, *rows = [line.strip("| ").split(" | ") for line in block.splitlines()]
+            if block.startswith("|"):  # models become columns, for narrow screens
+                html += table(
+                    {row[0]: dict(zip(head[1:], row[1:], strict=False)) for row in rows[1:]}
+                )
+            else:
+                html += f"<p>{escape(block)}</p>"
+    return html or (
+        "<p>None yet: python -m r1_recipes.evaluate RECIPE --model RUN_DIR "
+        "--output RUN_DIR/evaluation</p>"
+    )
 
 
 def chart(key: str, runs: Sequence[Run]) -> str:
@@ -258,7 +239,7 @@ def chart(key: str, runs: Sequence[Run]) -> str:
     steps = [step for _, run in shown for step in run.series[key]]
     values = [value for _, run in shown for value in run.series[key].values()]
     left, right, low, high = min(steps), max(steps), min(values), max(values)
-    title = escape(METRICS.get(key, key))
+    title = escape(TITLES.get(key, key))
     lines = legend = ""
     for number, run in shown:
         points = [
@@ -267,10 +248,9 @@ def chart(key: str, runs: Sequence[Run]) -> str:
             for x, y in run.series[key].items()
         ]
         points = points[:: -max(1, len(points) // 400)]  # a line is 400 pixels long
-        path = " ".join([*points, points[-1]])  # a single point is a dot
-        lines += f'<polyline class="c{number % 4}" points="{path}"/>'
-        name = f'<i class="c{number % 4}"></i> {escape(run.name)}: ' if len(runs) > 1 else ""
-        legend += f"<div>{name}{run.in_words(key)}</div>"
+        # A single point is a dot.
+        lines += f'<polyline class="c{number % 4}" points="{" ".join(points)} {points[-1]}"/>'
+        legend += f'<div><i class="c{number % 4}"></i> {escape(run.label)}{run.in_words(key)}</div>'
     return (
         f"<figure><figcaption><b>{title}</b>{legend}</figcaption>"
         f'<svg viewBox="0 0 360 130" role="img" aria-label="{title}"><path d="M60 8V112H356"/>'
@@ -285,13 +265,14 @@ def completions(run: Run) -> str:
     html = ""
     for step, rows in run.steps.items():
         html += f"<h3>Step {step}: the best and the worst of {len(rows)} completions</h3>"
-        for row in [*rows[:20], *rows[20:][-20:]]:
+        best_first = sorted(rows, key=lambda row: -(row["advantage"] or 0))
+        for row in [*best_first[:20], *best_first[20:][-20:]]:
             head, body = f"advantage {row['advantage'] or 0:+.2f}", ""
             for key, value in row.items():
                 if isinstance(value, int | float) and key not in ("step", "advantage"):
                     head += f" · {key} {value:.3g}"
                 elif key not in ("completion", "turns") and (text := words(value)):
-                    name = escape(FACTS.get(key, key))
+                    name = escape(TITLES.get(key, key))
                     body += f"<p><small>{name}:</small> {escape(text)}</p>"
             head = escape(f"{head} · {row['refused']}" if row.get("refused") else head)
             said = escape(words(row.get("turns") or row["completion"]))  # turns: an agent's calls
@@ -301,47 +282,42 @@ def completions(run: Run) -> str:
 
 def recipe(runs: Sequence[Run]) -> str:
     """Return all keys of a run, or those in which several differ."""
-    columns = {run.name: {str(k): str(v) for k, v in run.settings.items()} for run in runs}
-    if len(runs) == 1:
-        return f"<p>All keys:</p>{table(columns)}"
-    same = set.intersection(*(set(cells.items()) for cells in columns.values()))
-    for name, cells in columns.items():
-        columns[name] = {key: value for key, value in cells.items() if (key, value) not in same}
-    return f"<p>The keys that differ:</p>{table(columns)}"
-
-
-def standing(runs: Sequence[Run]) -> str:
-    """Return the flags and faults of the runs."""
-    html = ""
-    for run in runs:
-        name = f"{run.name}: " if len(runs) > 1 else ""
-        for said in [*flags(run), *run.faults]:
-            html += f'<p class="flag">{escape(name + said)}</p>'
-    return html or "<p>Nothing.</p>"
+    first, *others = (run.settings for run in runs)
+    keys = [*dict.fromkeys(key for run in runs for key in run.settings)]
+    if others:
+        keys = [key for key in keys if any(each.get(key) != first.get(key) for each in others)]
+    return table(
+        {str(run.folder): {key: run.settings.get(key, "–") for key in keys} for run in runs}
+    )
 
 
 def page(folders: Sequence[Path]) -> str:
     """Return the HTML of the page."""
-    runs = list(map(read_run, folders))
+    several = len(folders) > 1
+    runs = [read_run(folder, f"{folder}: " if several else "") for folder in folders]
     logged = dict.fromkeys(key for run in runs for key in run.series)
-    known = known_metrics(logged)
+    named = [key for key in logged if "rewards/" in key and key.endswith("/mean")]
+    order = dict.fromkeys(["reward", *named, "eval_reward", "eval_loss", *TITLES])
+    known = [key for key in order if key in logged]
     curves = "".join(chart(key, runs) for key in known)
-    others = "".join(chart(key, runs) for key in logged if key not in known)
+    others = "".join(chart(key, runs) for key in logged if key not in order)
+    said = [f"{run.label}{text}" for run in runs for text in [*flags(run), *run.faults]]
+    standing = "".join(f'<p class="flag">{escape(text)}</p>' for text in said)
     sections = {
-        "What stands out": standing(runs),
+        "What stands out": standing or "<p>Nothing.</p>",
         "Did it learn?": glance(runs, known),
         "Held-out evaluation": evaluation(runs),
         "Curves": f'<div class="curves">{curves}</div><details><summary>Other metrics</summary>'
         f'<div class="curves">{others}</div></details>',
     }
     for run in runs:
-        sections[f"{run.name}: Completions" if len(runs) > 1 else "Completions"] = completions(run)
-    sections["Recipe"] = recipe(runs)
+        sections[f"{run.label}Completions"] = completions(run)
+    sections["Recipe: the keys that differ" if several else "Recipe"] = recipe(runs)
     nav = body = ""
     for number, (heading, html) in enumerate(sections.items()):
         nav += f'<a href="#{number}">{escape(heading)}</a> '
         body += f'<section id="{number}"><h2>{escape(heading)}</h2>{html}</section>\n'
-    title = escape(", ".join(run.name for run in runs))
+    title = escape(", ".join(map(str, folders)))
     # The policy is a second lock behind escape(): nothing on the page can run or load anything.
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
@@ -352,17 +328,10 @@ def page(folders: Sequence[Path]) -> str:
 """
 
 
-def write(folders: Sequence[Path], output: Path | None = None) -> Path:
-    """Write the page and return its path: ``report.html`` in the first folder, or ``output``."""
-    output = output or folders[0] / REPORT_FILE
-    write_whole(output, page(folders))
-    return output
-
-
 def refresh(folder: Path) -> None:
     """Write the page during or after a run. A fault is a warning, because it must not stop it."""
     try:
-        write([folder])
+        write_whole(folder / REPORT_FILE, page([folder]))
     except Exception as error:
         logger.warning("%s was not written: %s", REPORT_FILE, first_line(error))
 
@@ -374,4 +343,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--output", type=Path, help="default: report.html in the first run_dir")
     with reported_errors():
         options = parser.parse_args(argv)
-        say(str(write(options.run_dir, options.output)))
+        output = options.output or options.run_dir[0] / REPORT_FILE
+        write_whole(output, page(options.run_dir))
+        say(str(output))
