@@ -139,7 +139,6 @@ REFUSED = {
         lines("Frage;Antwort", "@?;1"),
         "got 'Frage', 'Antwort'. Fix: --question COLUMN --answer COLUMN",
     ),
-    "row.csv": ("question,answer\nhow?,3\n", "must have at least 2 rows"),
     "pairs.jsonl": (objects(prompt="@?", chosen="a", rejected="b"), "not pairs or pictures"),
 }
 
@@ -164,11 +163,9 @@ def test_flags_decide_and_nothing_is_overwritten(
     assert (recipe["prompt_column"], recipe["solution_column"]) == ("b1", "a1")
     assert recipe["model_name_or_path"] == "my/model" and "left out: 'c1'" in said
     Path("chat.jsonl").write_text(FILES["chat.jsonl"][0], encoding="utf-8")
-    Path("alpaca.jsonl").write_text(objects(instruction="@", output="@", why="x"), encoding="utf-8")
     for argv, reason in (
-        (["x.csv", "--answer", "A1"], "'A1'"),
+        (["x.csv", "--question", "b1", "--answer", "A1"], "'A1'"),
         (["chat.jsonl", "--method", "grpo"], "grpo needs reference answers"),
-        (["alpaca.jsonl", "--reasoning", "why"], "--reasoning: the target is the whole answer"),
     ):
         with pytest.raises(SystemExit):
             init.main(argv)

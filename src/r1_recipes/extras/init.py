@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from r1_recipes.common import console
-from r1_recipes.common.errors import RecipeError, located, unknown_name
+from r1_recipes.common.errors import RecipeError, located
 from r1_recipes.common.files import SHIPPED
 from r1_recipes.data.load import LoadReport, drop_unanswered, load_dataset
 from r1_recipes.data.sources import load_rows
@@ -27,13 +27,11 @@ Settings = dict[str, Any]
 Reasoned = tuple[Settings, str]  # Settings, and the reason for them.
 
 _WORDS = yaml.safe_load((SHIPPED / "init_words.yaml").read_text(encoding="utf-8"))
-# A number with a decimal mark that cannot separate thousands (3,14, 1.234,5). A unit may follow.
-_DECIMAL = (
-    r"[^\d(\[{{\\]{{0,4}}"
-    r"(\d+{mark}(?!\d{{3}}\D*$)|\d{{1,3}}({thousands}\d{{3}})+{mark})\d+\D*"
-)
-_DECIMAL_COMMA = re.compile(_DECIMAL.format(mark=",", thousands=r"[.\s]"))
-_DECIMAL_POINT = re.compile(_DECIMAL.format(mark=r"\.", thousands=r"[,\s]"))
+# A number with a decimal comma, or a point, that cannot separate thousands. A unit may follow.
+_DECIMALS = [
+    re.compile(r"[^\d(\[{\\]{0,4}\d[\d.\s]*,(\d\d?|\d{4,})\D*"),
+    re.compile(r"[^\d(\[{\\]{0,4}\d[\d,\s]*\.(\d\d?|\d{4,})\D*"),
+]
 _GPU_MODEL = "Qwen/Qwen2.5-1.5B-Instruct"
 _CPU_MODEL = "embedded:SmolLM2-135M-Instruct"
 
@@ -62,15 +60,10 @@ def write(options: argparse.Namespace) -> str:
     """Write the files. Return the findings and the next commands as text."""
     source = load_rows(options.data, "train")
     columns, why = choose_columns(source.column_names, options)
-    if len(source) < 2:
-        raise ValueError("must have at least 2 rows, because init holds out a row, got 1")
     solutions, report = read_answers(options, columns, source)
     reward, answers = choose_reward(solutions)
-    worked = columns["mapper"] != "prompt_solution"  # whose target is the assistant's answer
-    if name := columns.get("reasoning_column"):
-        worked = any(source[name])
-        if not worked:  # a column that is empty
-            del columns["reasoning_column"]
+    # Without that mapper, the target is the assistant's answer.
+    worked = "reasoning_column" in columns or columns["mapper"] != "prompt_solution"
     if "prompt_template" in columns and reward.get("reward_funcs") != ["choice_match"]:
         raise ValueError(
             f"answers must be the letters of the options, got {solutions[0]!r:.60}. Fix: write the "
@@ -121,12 +114,10 @@ def read_answers(
     args = RecipeArguments(dataset_name=options.data, **columns)
     fmt = get_response_format("think_answer")
     rows, report = load_dataset(args, fmt, "sft" if chats else "grpo", rows=source)
-    if chats:
-        return [], report
     rows = drop_unanswered(rows, report)
     if not len(rows):
         raise ValueError(f"all rows would be dropped: {report}")
-    return [*filter(None, map(right_answer, rows["solution"]))], report
+    return [*filter(None, map(right_answer, () if chats else rows["solution"]))], report
 
 
 def save(
@@ -163,9 +154,8 @@ def next_commands(
     """Return the next commands: test, check, train, and what follows the training."""
     recipe, *tests = map(shlex.quote, paths)
     model, trained = map(shlex.quote, (settings["model_name_or_path"], settings["output_dir"]))
-    commands = [f"python {test}" for test in tests]
-    for step in ("preflight", f"{method} --smoke", method):
-        commands.append(f"r1-recipes {step} {recipe}")
+    steps = ("preflight", f"{method} --smoke", method)
+    commands = [*(f"python {test}" for test in tests), *(f"r1-recipes {s} {recipe}" for s in steps)]
     if method == "grpo":
         commands.append(f"r1-recipes evaluate {recipe} --model {model} --model {trained}")
     elif judged and "mapper_config" not in settings:
@@ -179,28 +169,22 @@ def next_commands(
 
 def choose_columns(names: list[str], options: argparse.Namespace) -> Reasoned:
     """Return the settings that name the columns, and the reason for them."""
-    check_columns(names, options)
-    flagged = options.question or options.answer
+    check_columns(names)
+    flagged = options.question or options.answer or options.reasoning
     chats = [name for name in ("messages", "conversations") if name in names]
     question = options.question or named_column("question", names) or next(iter(chats), None)
     others = [name for name in names if name != question]
     answer = options.answer or named_column("answer", others)
     alpaca = {"instruction", "query"} & {*names} and {"output", "response"} & {*names}
     if not flagged and (alpaca or (chats and not (answer and question in chats))):
-        if options.reasoning:
-            raise ValueError(
-                "--reasoning: the target is the whole answer in such rows. Fix: add --question "
-                "COLUMN --answer COLUMN (the other columns are left out), or leave it out"
-            )
         if alpaca:
             return {"mapper": "alpaca", "keep_columns": []}, "Alpaca's, or the same by other names"
         return {"mapper": "auto"}, f"conversations in {chats[0]!r}"
-    flags = {"--question COLUMN": question, "--answer COLUMN": answer}
-    if missing := " ".join(flag for flag, column in flags.items() if not column):
+    if not (question and answer):
         raise ValueError(
             "columns: the names do not show the question and the answer, got "
-            f"{', '.join(map(repr, names))}. Fix: {missing}; for prompts without answers: a "
-            "recipe with a reward of your own"
+            f"{', '.join(map(repr, names))}. Fix: --question COLUMN --answer COLUMN; for prompts "
+            "without answers: a recipe with a reward of your own"
         )
     columns: Settings = {
         "mapper": "prompt_solution",
@@ -217,11 +201,8 @@ def choose_columns(names: list[str], options: argparse.Namespace) -> Reasoned:
     return columns | ({"reasoning_column": worked} if worked else {}), why
 
 
-def check_columns(names: list[str], options: argparse.Namespace) -> None:
-    """Raise if a flag names a missing column, or if init does not support a column."""
-    for column in filter(None, (options.question, options.answer, options.reasoning)):
-        if column not in names:
-            raise ValueError(unknown_name("column", column, names))
+def check_columns(names: list[str]) -> None:
+    """Raise if init does not support a column."""
     for name in names:
         for pattern, problem in _WORDS["refused"].items():
             if re.fullmatch(pattern, folded(name)):
@@ -245,8 +226,7 @@ def choose_reward(solutions: list[str]) -> Reasoned:
     if not solutions:
         return {}, "in conversations, without a reference answer"
     solutions = solutions[:: len(solutions) // 1000 + 1]
-    commas = sum(bool(_DECIMAL_COMMA.fullmatch(text)) for text in solutions)
-    points = sum(bool(_DECIMAL_POINT.fullmatch(text)) for text in solutions)
+    commas, points = (len([*filter(mark.fullmatch, solutions)]) for mark in _DECIMALS)
     locale = {"number_locale": "de"} if commas > points else {}
     kinds = Counter(answer_kind(text, locale.get("number_locale", "en")) for text in solutions)
     shown = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
@@ -295,7 +275,3 @@ def sft_settings(
     why = "the target is the unchanged answer"
     why += "; this teaches no format: start GRPO from the original model" * bool(reward)
     return {"mapper_config": {"whole": True}, "system_prompt": ""}, why
-
-
-if __name__ == "__main__":
-    main()

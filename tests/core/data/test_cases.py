@@ -320,11 +320,6 @@ SHAPES: dict[str, tuple[Callable[[int], dict[str, Any]], dict[str, Any], str]] =
         {"prompt_column": "conversations", "solution_column": "answer"},
         "left out: none",
     ),
-    "an empty explanation": (
-        lambda n: {"question": f"1+{n}?", "answer": str(n + 1), "explanation": ""},
-        {"prompt_column": "question", "reasoning_column": None},
-        "12 numbers",
-    ),
     "a column that no recipe needs": (
         lambda n: {"question": f"1+{n}?", "answer": str(n + 1), "author": "Ann"},
         {"prompt_column": "question"},
