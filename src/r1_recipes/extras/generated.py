@@ -1,14 +1,9 @@
 """Draw the distinct rows of a generated data set."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from r1_recipes.common.errors import RecipeError, require
-
-if TYPE_CHECKING:
-    from datasets import Dataset
 
 # Drawn rows, each with the key that identifies it. Rows with equal keys are duplicates.
 Draws = Iterable[tuple[Hashable, dict[str, Any]]]
@@ -23,8 +18,8 @@ def task_keys(config: dict[str, Any], *names: str) -> list[Any]:
 
 def distinct_rows(
     draw: Callable[[int, int], Draws], split: str, config: dict[str, Any], what: str
-) -> Dataset:
-    """Return the first distinct rows of a split. No row of ``train`` is in ``test``.
+) -> Any:
+    """Return the first distinct rows of a split as a data set. No row of ``train`` is in ``test``.
 
     ``draw`` takes a seed and a size; ``config`` has both for ``train`` and for ``test``.
     """
