@@ -187,12 +187,11 @@ def metrics(run: Path) -> list[dict[str, Any]]:
 
 
 def log_lines(run: Path) -> list[str]:
-    """The messages of a run's ``run.log``, but for those that say where its report is."""
+    """The messages of a run's ``run.log``."""
     entries = re.split(
         r"^\S+ [A-Z]+ ", (run / "run.log").read_text(encoding="utf-8"), flags=re.MULTILINE
     )[1:]
-    lines = [entry.rstrip("\n").partition(": ") for entry in entries]
-    return [message for logger, _, message in lines if logger != "r1_recipes.report"]
+    return [entry.rstrip("\n").partition(": ")[2] for entry in entries]
 
 
 def weights(folder: Path) -> dict[str, Any]:

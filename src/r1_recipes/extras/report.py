@@ -6,7 +6,6 @@ cannot become a part of the page. A missing or torn file counts as empty, and th
 
 import argparse
 import json
-import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -69,7 +68,6 @@ text { font-size: 11px } path { stroke: var(--line) } polyline { stroke: current
 .c2 { color: light-dark(#111, #fff) } .c3 { color: light-dark(#8a8f98, #8d96a3) }
 @media print { :root { color-scheme: light } nav { display: none } }
 """
-logger = logging.getLogger("r1_recipes.report")
 Row = dict[str, Any]
 
 
@@ -326,14 +324,6 @@ def page(folders: Sequence[Path]) -> str:
 <body><h1>{title}</h1><nav>{nav}</nav>
 {body}</body></html>
 """
-
-
-def refresh(folder: Path) -> None:
-    """Write the page during or after a run. A fault is a warning, because it must not stop it."""
-    try:
-        write_whole(folder / REPORT_FILE, page([folder]))
-    except Exception as error:
-        logger.warning("%s was not written: %s", REPORT_FILE, first_line(error))
 
 
 def main(argv: Sequence[str] | None = None) -> None:

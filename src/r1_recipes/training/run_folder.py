@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from r1_recipes.common import files, processes
-from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.models.smoke import is_temporary
 from r1_recipes.recipe import Recipe
 
@@ -208,8 +208,14 @@ def note(folder: Path, **values: Any) -> None:
 
 
 def refresh_page(folder: Path) -> None:
-    """Write the report page, on rank 0, unless the folder goes with a smoke run."""
+    """Write the report page, on rank 0, unless the folder goes with a smoke run.
+
+    A fault is a warning, because it must not stop the run.
+    """
     if processes.is_main_process() and folder.is_dir() and not is_temporary(folder):
         from r1_recipes.extras import report  # heavy
 
-        report.refresh(folder)
+        try:
+            files.write_whole(folder / report.REPORT_FILE, report.page([folder]))
+        except Exception as error:
+            logger.warning("%s was not written: %s", report.REPORT_FILE, first_line(error))
