@@ -154,8 +154,9 @@ def next_commands(
     """Return the next commands: test, check, train, and what follows the training."""
     recipe, *tests = map(shlex.quote, paths)
     model, trained = map(shlex.quote, (settings["model_name_or_path"], settings["output_dir"]))
-    steps = ("preflight", f"{method} --smoke", method)
-    commands = [*(f"python {test}" for test in tests), *(f"r1-recipes {s} {recipe}" for s in steps)]
+    commands = [f"python {test}" for test in tests]
+    for step in ("preflight", f"{method} --smoke", method):
+        commands.append(f"r1-recipes {step} {recipe}")
     if method == "grpo":
         commands.append(f"r1-recipes evaluate {recipe} --model {model} --model {trained}")
     elif judged and "mapper_config" not in settings:

@@ -21,6 +21,7 @@ from r1_recipes.common.console import reported_errors, say
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.files import write_whole
 from r1_recipes.common.messages import words
+from r1_recipes.rewards import ANSWERS
 
 REPORT_FILE = "report.html"
 # Titles of metrics, in the order of the page, and of a completion's columns. Rewards by name and
@@ -44,8 +45,6 @@ TITLES = {
     "answer_parsed": "Answer as it was read",
     "refused": "Why the answer scored 0",
 }
-# Rewards that judge an answer. The first one that a run logged stands for its accuracy.
-JUDGES = ("accuracy", "countdown", "exact_match", "choice_match", "answer_match", "code")
 STYLE = """
 :root { color-scheme: light dark; --soft: light-dark(#59626e, #a5aeba);
   --line: light-dark(#d3d8de, #3d444d); --box: light-dark(#f3f5f7, #1f242a) }
@@ -167,7 +166,7 @@ def flags(run: Run) -> list[str]:
             " Lower learning_rate, or set epsilon_high: 0.28."
         )
     before, after, noise = run.change("reward")
-    judge = next((name for name in JUDGES if f"rewards/{name}/mean" in run.series), None)
+    judge = next((name for name in sorted(ANSWERS) if f"rewards/{name}/mean" in run.series), None)
     wrong, right, _ = run.change(f"rewards/{judge}/mean")
     if judge and after - before > max(0.02, noise) and right - wrong < 0.02:
         found.append(
@@ -212,10 +211,12 @@ def glance(runs: Sequence[Run], keys: Sequence[str]) -> str:
 def evaluation(runs: Sequence[Run]) -> str:
     """Return what ``evaluate`` wrote in the runs' folders, in folders in them, or beside them."""
     html = ""
+    paths: dict[Path, None] = {}
     # The last is where our pipelines write.
-    places = ("*/results.md", "results.md", "../results.md", "../evaluation/results.md")
-    paths = (path for run in runs for place in places for path in sorted(run.folder.glob(place)))
-    for path in dict.fromkeys(map(Path.resolve, paths)):
+    for place in ("*/results.md", "results.md", "../results.md", "../evaluation/results.md"):
+        for run in runs:
+            paths |= dict.fromkeys(path.resolve() for path in sorted(run.folder.glob(place)))
+    for path in paths:
         html += f"<h3>{escape('/'.join(path.parts[-2:]))}</h3>"
         for block in path.read_text(encoding="utf-8", errors="replace").strip().split("\n\n"):
             head, *rows = [line.strip("| ").split(" | ") for line in block.splitlines()]
@@ -299,8 +300,10 @@ def page(folders: Sequence[Path]) -> str:
     known = [key for key in order if key in logged]
     curves = "".join(chart(key, runs) for key in known)
     others = "".join(chart(key, runs) for key in logged if key not in order)
-    said = [f"{run.label}{text}" for run in runs for text in [*flags(run), *run.faults]]
-    standing = "".join(f'<p class="flag">{escape(text)}</p>' for text in said)
+    standing = ""
+    for run in runs:
+        for said in [*flags(run), *run.faults]:
+            standing += f'<p class="flag">{escape(run.label + said)}</p>'
     sections = {
         "What stands out": standing or "<p>Nothing.</p>",
         "Did it learn?": glance(runs, known),
