@@ -58,7 +58,8 @@ def smollm2_checkpoint() -> Path:
         logger.info("downloading %s (93 MB)", target.name)
         checkpoint = Path(scratch, "checkpoint")
         _convert(_download(Path(scratch)), checkpoint)
-        checkpoint.rename(target)
+        if not target.is_dir():  # another process may have made it meanwhile
+            checkpoint.rename(target)
     return target
 
 
