@@ -63,6 +63,10 @@ FILES = {
         lines("question,answer", f'Why is @ odd?,"{WORDY}"'),
         {"mapper_config": {"whole": True}, "system_prompt": "", "reward_funcs": None},
     ),
+    "deutsch.csv": (
+        lines("Frage;Lösung;Rechenweg", "Was ist @ + 1?;@,5;@ + 1 = @,5."),
+        {"prompt_column": "Frage", "solution_column": "Lösung", "number_locale": "de"},
+    ),
     "chat.jsonl": (
         objects(
             messages=[{"role": "user", "content": "@?"}, {"role": "assistant", "content": "@."}]
@@ -135,9 +139,9 @@ REFUSED = {
         lines("question,A,B,answer", "Was ist @?,Haus @,Hut @,Hut @"),
         "answers must be the letters of the options, got 'Hut 2'",
     ),
-    "frage.csv": (
-        lines("Frage;Antwort", "@?;1"),
-        "got 'Frage', 'Antwort'. Fix: --question COLUMN --answer COLUMN",
+    "pregunta.csv": (
+        lines("Pregunta;Respuesta", "@?;1"),
+        "got 'Pregunta', 'Respuesta'. Fix: --question COLUMN --answer COLUMN",
     ),
     "pairs.jsonl": (objects(prompt="@?", chosen="a", rejected="b"), "not pairs or pictures"),
 }

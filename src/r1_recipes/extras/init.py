@@ -62,6 +62,9 @@ def write(options: argparse.Namespace) -> str:
     columns, why = choose_columns(source.column_names, options)
     solutions, report = read_answers(options, columns, source)
     reward, answers = choose_reward(solutions)
+    name = columns.get("reasoning_column")
+    if name and not any(source[name]):
+        del columns["reasoning_column"]  # it is empty
     # Without that mapper, the target is the assistant's answer.
     worked = "reasoning_column" in columns or columns["mapper"] != "prompt_solution"
     if "prompt_template" in columns and reward.get("reward_funcs") != ["choice_match"]:
