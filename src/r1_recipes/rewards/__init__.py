@@ -17,33 +17,9 @@ from functools import partial, update_wrapper
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError, unknown_name
-from r1_recipes.common.plugins import Registry
 from r1_recipes.prompts import ResponseFormat, get_response_format
-from r1_recipes.rewards.answers import Values, accuracy, answer_contains
-from r1_recipes.rewards.form import (
-    cosine,
-    format,
-    format_partial,
-    integer_answer,
-    length,
-    reasoning_steps,
-    repetition_penalty,
-    soft_overlong_punishment,
-    tag_count,
-    xml_count,
-    xml_soft_format,
-    xml_strict_format,
-)
-from r1_recipes.rewards.language import language_consistency
-
-REWARDS: Registry[Callable[..., Values]] = Registry("reward")
-for _function in (
-    *(accuracy, answer_contains),
-    *(format, format_partial, integer_answer, reasoning_steps, repetition_penalty, tag_count),
-    *(xml_count, xml_soft_format, xml_strict_format),
-    *(language_consistency, cosine, length, soft_overlong_punishment),
-):
-    REWARDS.register(_function.__name__, _function)
+from r1_recipes.rewards import form, language  # noqa: F401 (importing them registers theirs)
+from r1_recipes.rewards.answers import REWARDS, Values
 
 # Rewards that compare the answer of a completion with the reference answer. 1.0 means right.
 COMPARING = {

@@ -7,6 +7,7 @@ from typing import Any
 from r1_recipes import verification
 from r1_recipes.common.errors import RecipeError, require
 from r1_recipes.common.messages import completion_texts, last_user_text
+from r1_recipes.common.plugins import Registry
 from r1_recipes.prompts import FORMATS, ResponseFormat
 from r1_recipes.verification import Refusal, Verdict
 from r1_recipes.verification.spelling import LOCALES
@@ -16,12 +17,19 @@ Values = list[float | None]
 Texts = tuple[str | None, ...]
 Log = Callable[[str, Any], None]  # TRL's log_extra and log_metric
 THINK_ANSWER = FORMATS["think_answer"]  # what a reward reads outside of a recipe
+REWARDS: Registry[Callable[..., Values]] = Registry("reward")
+
+
+def reward(function: Callable[..., Values]) -> Callable[..., Values]:
+    """Make a reward available to recipes, by its own name."""
+    return REWARDS.register(function.__name__, function)
 
 
 def ignore(name: str, value: Any) -> None:
     pass
 
 
+@reward
 def accuracy(
     completions: Column,
     solution: Column | None = None,
@@ -56,6 +64,7 @@ def accuracy(
     return [None if verdict.right is None else float(verdict.right) for verdict in verdicts]
 
 
+@reward
 def answer_contains(
     completions: Column, solution: Column, *, fmt: ResponseFormat = THINK_ANSWER, **columns: Any
 ) -> Values:

@@ -10,9 +10,17 @@ import regex
 from r1_recipes.common import processes
 from r1_recipes.common.messages import UNSPACED, completion_texts
 from r1_recipes.prompts import ResponseFormat, between
-from r1_recipes.rewards.answers import THINK_ANSWER, Column, Values, judged, parsed_answer
+from r1_recipes.rewards.answers import (
+    THINK_ANSWER,
+    Column,
+    Values,
+    judged,
+    parsed_answer,
+    reward,
+)
 
 
+@reward
 def format(completions: Column, *, fmt: ResponseFormat = THINK_ANSWER, **columns: Any) -> Values:
     """Return 1.0 if the response is a reasoning block, an answer block and nothing else, else 0.0.
 
@@ -24,6 +32,7 @@ def format(completions: Column, *, fmt: ResponseFormat = THINK_ANSWER, **columns
     return [float(fmt.parse(text).well_formed) for text in completion_texts(completions)]
 
 
+@reward
 def format_partial(
     completions: Column,
     *,
@@ -47,6 +56,7 @@ def format_partial(
     return scores
 
 
+@reward
 def tag_count(completions: Column, *, fmt: ResponseFormat = THINK_ANSWER, **columns: Any) -> Values:
     """Return the share of the format's tags that occur exactly as often as the format has them.
 
@@ -65,6 +75,7 @@ def tag_count(completions: Column, *, fmt: ResponseFormat = THINK_ANSWER, **colu
     return scores
 
 
+@reward
 def xml_count(completions: Column, *, fmt: ResponseFormat = THINK_ANSWER, **columns: Any) -> Values:
     """Return ``tag_count``, minus 0.004 for each character after the last closing answer tag.
 
@@ -84,6 +95,7 @@ def xml_count(completions: Column, *, fmt: ResponseFormat = THINK_ANSWER, **colu
     ]
 
 
+@reward
 def xml_soft_format(
     completions: Column, *, fmt: ResponseFormat = THINK_ANSWER, **columns: Any
 ) -> Values:
@@ -107,6 +119,7 @@ def xml_soft_format(
     return [float(any(all(map(str.strip, pair)) for pair in of_text)) for of_text in pairs]
 
 
+@reward
 def xml_strict_format(
     completions: Column, *, fmt: ResponseFormat = THINK_ANSWER, **columns: Any
 ) -> Values:
@@ -127,6 +140,7 @@ def xml_strict_format(
     return scores
 
 
+@reward
 def integer_answer(
     completions: Column, *, fmt: ResponseFormat = THINK_ANSWER, **columns: Any
 ) -> Values:
@@ -153,6 +167,7 @@ _STEP = re.compile(
 )
 
 
+@reward
 def reasoning_steps(completions: Column, **columns: Any) -> Values:
     """Return a third for each visible step marker in the completion, up to 1.0.
 
@@ -167,6 +182,7 @@ def reasoning_steps(completions: Column, **columns: Any) -> Values:
 _UNITS = regex.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
 
 
+@reward
 def repetition_penalty(
     completions: Column,
     *,
@@ -207,6 +223,7 @@ def shown_text(fmt: ResponseFormat, completion: str) -> str | None:
 # Length in tokens, from TRL's column ``completion_ids``
 
 
+@reward
 def cosine(
     completions: Column,
     completion_ids: Column,
@@ -245,6 +262,7 @@ def cosine(
     return scores
 
 
+@reward
 def length(
     completions: Column,
     prompts: Column,
@@ -288,6 +306,7 @@ def length(
 length.spans_processes = True  # type: ignore[attr-defined]
 
 
+@reward
 def soft_overlong_punishment(
     completion_ids: Column,
     *,

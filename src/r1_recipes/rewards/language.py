@@ -17,7 +17,7 @@ import regex
 from r1_recipes.common.errors import RecipeError, unknown_name
 from r1_recipes.common.messages import KANA, completion_texts, last_user_text
 from r1_recipes.prompts import ResponseFormat
-from r1_recipes.rewards.answers import THINK_ANSWER, Column, Values
+from r1_recipes.rewards.answers import THINK_ANSWER, Column, Values, reward
 
 logger = logging.getLogger(__name__)
 
@@ -86,6 +86,7 @@ _FOREIGN_BELOW = 0.005
 _MAX_WORDS = 60
 
 
+@reward
 def language_consistency(
     completions: Column,
     prompts: Column | None = None,

@@ -92,7 +92,8 @@ def _written(
         rows.append(row)
     if refused:
         count = f"{len(refused)} of {len(sample)} sampled reference answers"
-        message = f"{count} do not fit the format, so no answer is correct: {refused[0]}"
+        message = f"{count} do not fit the format, so no answer is correct: {refused[0]}. Fix: "
+        message += "another response_format, or a prefill with which its layout begins"
         report.add(WARNING if rows else ERROR, "contract.render", message)
     return rows, texts
 
