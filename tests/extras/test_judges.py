@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from r1_recipes.common.chat_client import ChatServer, Reply
+from r1_recipes.common import chat_client
+from r1_recipes.common.chat_client import Reply
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.extras import judges
 from r1_recipes.models.smoke import build_tiny_classifier
@@ -113,7 +114,7 @@ def test_what_is_no_reward_model_is_named(tiny_model, tmp_path):
 @pytest.fixture
 def serve(monkeypatch):
     """A judge that replies with these texts (or HTTP errors) in turn, and what it was asked."""
-    monkeypatch.setattr(ChatServer, "max_retries", 0)
+    monkeypatch.setattr(chat_client, "MAX_RETRIES", 0)
 
     def replies(*texts):
         texts = iter(texts)

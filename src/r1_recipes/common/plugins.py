@@ -20,6 +20,7 @@ T = TypeVar("T")
 # ``module:attribute`` below ``r1_recipes.extras``, imported when it is used.
 NAMES: dict[str, dict[str, str]] = {
     "reward": {
+        "answer_contains": "tutorials:answer_contains",
         "answer_match": "choices:answer_match",
         "binary_code": "code:binary_code",
         "choice_match": "choices:choice_match",
@@ -27,6 +28,11 @@ NAMES: dict[str, dict[str, str]] = {
         "code_format": "code:code_format",
         "countdown": "countdown:countdown",
         "exact_match": "choices:exact_match",
+        "format_partial": "tutorials:format_partial",
+        "integer_answer": "tutorials:integer_answer",
+        "xml_count": "tutorials:xml_count",
+        "xml_soft_format": "tutorials:xml_soft_format",
+        "xml_strict_format": "tutorials:xml_strict_format",
     },
     "mapper": {
         "countdown": "countdown:countdown_row",

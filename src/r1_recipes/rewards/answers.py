@@ -64,21 +64,6 @@ def accuracy(
     return [None if verdict.right is None else float(verdict.right) for verdict in verdicts]
 
 
-@reward
-def answer_contains(
-    completions: Column, solution: Column, *, fmt: ResponseFormat = THINK_ANSWER, **columns: Any
-) -> Values:
-    """Return 1.0 if the reference answer is a substring of the parsed answer, else 0.0.
-
-    Range: {0, 1}. Return ``None`` without a reference answer. This reward is naive on purpose
-    (``172`` contains ``72``), like its source: qwen2.5-0.5b-grpo, after grpo_demo.
-    """
-    answers = [parsed_answer(fmt, text) or "" for text in completion_texts(completions)]
-    golds = ["" if gold is None else str(gold).strip() for gold in solution]
-    pairs = zip(answers, golds, strict=True)
-    return [float(gold in answer) if gold else None for answer, gold in pairs]
-
-
 def parsed_answer(fmt: ResponseFormat, completion: str) -> str | None:
     r"""Return the final answer of a completion, or ``None`` if it is missing or contradictory.
 
