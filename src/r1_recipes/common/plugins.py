@@ -86,9 +86,6 @@ class Registry(Mapping[str, T]):
             self._objects[name] = load(self.kind, name)
         return self._objects[name]
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._objects or name in NAMES[self.kind]
-
     def __iter__(self) -> Iterator[str]:
         return iter({**self._objects, **NAMES[self.kind]})
 
@@ -105,10 +102,12 @@ class Registry(Mapping[str, T]):
         The user's object is written ``my_module:my_name`` or ``my_file.py:my_name``. Raise
         RecipeError if the name is unknown.
         """
-        if name in self:
-            return self[name]
+        if name in self._objects:
+            return self._objects[name]
         if ":" in name:
             return import_object(name, self.kind)
+        if name in self:
+            return self[name]
         fix = f"{name}:NAME" if name.endswith(".py") else f"my_module:my_{self.kind}"
         unknown = unknown_name(self.kind, name, self)
         raise RecipeError(f"{unknown} To name your own {self.kind}, write a colon: {fix}.")

@@ -64,9 +64,10 @@ def start(argv: Sequence[str] | None, method: str) -> Run:
         file = logging.FileHandler(run.output_dir / "run.log", encoding="utf-8", errors="replace")
         log_to(file, "%(asctime)s %(levelname)s %(name)s: %(message)s")
     logger.info("%s: %s -> %s", recipe.path, method, run.output_dir)
-    for warning in dict.fromkeys([*recipe.warnings, one_gpu]):
-        if warning:
-            logger.warning(warning)
+    if one_gpu and not recipe.training.use_cpu:
+        recipe.warnings.append(one_gpu)
+    for warning in dict.fromkeys(recipe.warnings):
+        logger.warning(warning)
     return run
 
 
@@ -336,7 +337,9 @@ def save(trainer: Trainer, run: Run) -> None:
     The saved chat template adds the system prompt of training.
     """
     recipe, folder, model = run.recipe, run.output_dir, trainer.model
-    tags = ["r1-recipes", recipe.method]
+    name = recipe.script.dataset_name
+    on_hub = name and ":" not in name and not os.path.exists(os.path.expanduser(name))
+    card = {"dataset_name": name if on_hub else None, "tags": ["r1-recipes", recipe.method]}
     trainer.save_state()
     model.config.use_cache = True  # training switches it off
     served.add_system_prompt(trainer.processing_class, run.system_prompt)
@@ -347,10 +350,10 @@ def save(trainer: Trainer, run: Run) -> None:
             # An adapter's folder would lack it, and so the token that ends a turn.
             model.generation_config.save_pretrained(folder)
     if recipe.training.push_to_hub:
-        trainer.push_to_hub(tags=tags)  # it saves first
+        trainer.push_to_hub(**card)  # it saves first
     else:
         trainer.save_model(str(folder))
-        trainer.create_model_card(folder.name, tags=tags)
+        trainer.create_model_card(folder.name, **card)
     if trainer.is_world_process_zero():
         note(folder, finished=True)
     refresh_page(folder)
