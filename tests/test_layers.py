@@ -38,3 +38,15 @@ def test_a_file_of_the_core_imports_from_its_own_layer_or_lower_ones():
                 if package == "r1_recipes" and (SOURCE / target).exists() and not below:
                     wrong.append(f"{path}:{node.lineno}: imports {target}")
     assert wrong == []
+
+
+def test_the_package_stays_small_enough_to_read():
+    """Statements, so that packing gains nothing."""
+    counts = {"core": 0, "extras": 0}
+    for path in SOURCE.rglob("*.py"):
+        if "shipped" not in path.parts:
+            text = path.read_text(encoding="utf-8")
+            assert text.count("\n") <= 400, path
+            part = "extras" if "extras" in path.parts else "core"
+            counts[part] += sum(isinstance(n, ast.stmt) for n in ast.walk(ast.parse(text)))
+    assert counts["core"] <= 4600 and counts["extras"] <= 2400, counts

@@ -6,7 +6,6 @@ completions in a file. For several GPUs, raise ``vllm_tensor_parallel_size``, or
 ``vllm serve --data-parallel-size N`` and use ``backend: openai``.
 """
 
-import copy
 import importlib.util
 import json
 import logging
@@ -225,7 +224,6 @@ class TransformersGenerator:
         self.settings, self.tokenizer, self.model = recipe.training, tokenizer, load_model(recipe)
         ends = self.model.generation_config.eos_token_id
         self.ends = {tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None}
-        self.read_prompts: tuple[Any, Any] = (None, None)  # ids of the latest batch, and its cache
 
     def __call__(self, rows: Any, temperature: float, count: int) -> list[list[Completion]]:
         import torch
@@ -248,41 +246,18 @@ class TransformersGenerator:
             return_dict=True,
             return_tensors="pt",
         ).to(self.model.device)
-        batch = {name: inputs[name] for name in ("input_ids", "attention_mask")}
         with torch.inference_mode():
             output = self.model.generate(
-                **{name: tensor.repeat_interleave(count, 0) for name, tensor in batch.items()},
-                past_key_values=self.shared_prompts(batch, count),
+                inputs["input_ids"].repeat_interleave(count, 0),
+                attention_mask=inputs["attention_mask"].repeat_interleave(count, 0),
                 **(sampling if temperature else _GREEDY),
                 repetition_penalty=settings.repetition_penalty,
                 max_new_tokens=settings.max_completion_length,
                 pad_token_id=self.tokenizer.pad_token_id,
                 eos_token_id=sorted(self.ends),
             )
-        made = [self.read(ids) for ids in output[:, batch["input_ids"].shape[1] :].tolist()]
+        made = [self.read(ids) for ids in output[:, inputs["input_ids"].shape[1] :].tolist()]
         return [made[start : start + count] for start in range(0, len(made), count)]
-
-    def shared_prompts(self, batch: dict[str, Any], count: int) -> Any:
-        """Return the cache of prompts without their last token, read once for all completions.
-
-        On a CPU a token of a prompt costs as much as one of a completion. Return None for a model
-        whose states cannot be repeated (linear attention, recurrent layers).
-        """
-        from transformers.cache_utils import DynamicCache, DynamicLayer
-
-        ids = batch["input_ids"].tolist()
-        if self.read_prompts[0] != ids:
-            start = {name: tensor[:, :-1] for name, tensor in batch.items()}
-            ends = {"max_new_tokens": 1, "pad_token_id": self.tokenizer.pad_token_id}
-            made = self.model.generate(**start, **_GREEDY, **ends, return_dict_in_generate=True)
-            self.read_prompts = ids, made.past_key_values
-        cache = copy.deepcopy(self.read_prompts[1])
-        if type(cache) is not DynamicCache or not all(
-            isinstance(layer, DynamicLayer) for layer in cache.layers
-        ):
-            return None
-        cache.batch_repeat_interleave(count)
-        return cache
 
     def read(self, ids: list[int]) -> Completion:
         """Return the completion of generated ids, which may go on after its end."""
