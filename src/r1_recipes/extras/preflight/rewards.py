@@ -123,9 +123,12 @@ def check_sampled(
     seconds: float,
 ) -> None:
     """Sample groups, and report whether GRPO can learn from them. None begins after ``seconds``."""
+    from transformers import set_seed  # heavy
+
     training, end = recipe.training, time.monotonic() + seconds
     drawn, made = list[Row](), list[list[Completion]]()
     generate = get_generator(recipe, tokenizer, fmt, "transformers", rows)
+    set_seed(training.seed)  # the same command finds the same
     for index in evenly_spaced(len(rows), groups):
         if drawn and time.monotonic() > end:
             break
