@@ -10,6 +10,7 @@ import asyncio
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError, first_line, install_hint
@@ -50,13 +51,11 @@ class ChatServer:
 
         Raise RecipeError if the address or the client package is missing.
         """
-        try:
-            import openai  # noqa: F401
-        except ImportError as error:
+        if find_spec("openai") is None:
             raise RecipeError(
                 "an OpenAI-compatible server needs the package openai. Fix: "
                 f"{install_hint('generate')}"
-            ) from error
+            )
         address = os.environ.get("OPENAI_BASE_URL", "")
         if not address.startswith(("http://", "https://")):
             raise RecipeError(

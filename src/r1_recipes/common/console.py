@@ -37,6 +37,8 @@ def reported_errors() -> Iterator[None]:
     except RecipeError as error:
         rank = f"rank {processes.rank()}: " if processes.world_size() > 1 else ""
         sys.stderr.write(f"error: {rank}{error}\n")
+        for handler in _handlers[1:]:  # the first writes to stderr, too
+            handler.handle(logging.makeLogRecord({"levelname": "ERROR", "msg": str(error)}))
         raise SystemExit(2) from None
     except Exception:
         # run.log keeps the traceback after the terminal is closed.

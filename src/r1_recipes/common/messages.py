@@ -1,8 +1,12 @@
 """Texts of chats, in the shapes that TRL and data sets use, and scripts written without spaces."""
 
+import functools
+import logging
 import re
 from collections.abc import Sequence
 from typing import Any
+
+say_once = functools.cache(logging.getLogger(__name__).warning)  # each text only once
 
 # The report page shows at most this many characters of a text.
 MAX_TEXT = 100_000

@@ -25,8 +25,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from r1_recipes.common.errors import RecipeError, from_mapping, limited, located, require
+from r1_recipes.common.messages import say_once
 from r1_recipes.data.mappers import SkipRow, get_mapper
-from r1_recipes.data.messages import say_once
 from r1_recipes.data.prompt import Rendering, trainer_columns, turn_tokens
 from r1_recipes.data.sources import load_rows
 from r1_recipes.prompts import ResponseFormat

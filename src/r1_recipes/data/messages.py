@@ -6,13 +6,11 @@ and both as JSON text or as lists side by side. What has no place in a prompt is
 
 import ast
 import contextlib
-import functools
 import json
-import logging
 import re
 from typing import Any
 
-logger = logging.getLogger(__name__)
+from r1_recipes.common.messages import say_once
 
 Message = dict[str, Any]  # role, content, and what a call of a tool adds
 
@@ -33,9 +31,6 @@ _AS_TEXT = re.compile(
 
 class SkipRow(Exception):
     """Raise this for a row that cannot be used; the text says why, and is counted."""
-
-
-say_once = functools.cache(logger.warning)  # each text only once
 
 
 def read_messages(row: dict[str, Any], column: str, speaker: str = "") -> list[Message]:
@@ -84,9 +79,11 @@ def _read_message(message: dict[str, Any]) -> Message:
     calls = message.get("tool_calls") or message.get("function_call")
     if name in ("function_call", "tool_call"):
         text, calls = "", text
-    thoughts += [str(message[key]) for key in _REASONING if str(message.get(key) or "").strip()]
-    if thoughts and thoughts[0].strip() and "</think>" not in text:  # as models write it
-        text = f"<think>\n{thoughts[0].strip()}\n</think>\n\n{text}".strip()
+    thoughts += [str(message[key]) for key in _REASONING if message.get(key)]
+    # Some servers send the same reasoning by two names.
+    thought = "\n\n".join(filter(None, dict.fromkeys(map(str.strip, thoughts))))
+    if thought and "</think>" not in text:  # as models write it
+        text = f"<think>\n{thought}\n</think>\n\n{text}".strip()
     read: Message = {"role": _ROLES[name], "content": text}
     if calls:
         read["tool_calls"] = _read_calls(calls)
@@ -107,7 +104,7 @@ def _read_content(content: Any) -> tuple[str, list[str]]:
         elif isinstance(part.get("text"), str):
             texts.append(part["text"])
         else:
-            kind = part.get("type") or type(part["text"]).__name__
+            kind = part.get("type") or ", ".join(part)
             raise SkipRow(f"the content of a message is not text, but {kind}")
     return "".join(texts), thoughts
 
@@ -128,13 +125,20 @@ def _read_calls(calls: Any) -> list[dict[str, Any]]:
 def with_earlier(row: dict[str, Any], messages: list[Message]) -> list[Message]:
     """Return messages after the row's own system message and history, if it has such columns.
 
-    ``history`` holds pairs of question and answer, as in LLaMA-Factory and ms-swift.
+    ``history`` holds pairs of question and answer, as in LLaMA-Factory and ms-swift, or messages.
     """
     systems = [row.get(column) for column in ("system", "system_prompt")]
     texts = [text for text in systems if isinstance(text, str) and text.strip()]
     earlier = [{"role": "system", "content": text} for text in dict.fromkeys(texts)]
-    for question, answer in row.get("history") or ():
-        earlier += [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+    history = row.get("history") or ()
+    for turn in _parsed(history) if isinstance(history, str) and history.strip() else history:
+        if isinstance(turn, dict):
+            earlier.append(_read_message(turn))
+        elif isinstance(turn, list | tuple) and len(turn) == 2:
+            pair = zip(("user", "assistant"), turn, strict=True)
+            earlier += [{"role": role, "content": str(text or "")} for role, text in pair]
+        else:
+            raise SkipRow(f"column 'history' holds neither pairs nor messages, but {turn!r:.60}")
     if not messages or messages[0]["role"] != "system":
         return earlier + messages
     if earlier not in ([], messages[:1]):

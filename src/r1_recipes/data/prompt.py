@@ -13,12 +13,14 @@ from itertools import chain
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError, require
+from r1_recipes.common.messages import say_once
 from r1_recipes.data.mappers import MappedRow, SkipRow
-from r1_recipes.data.messages import Message, say_once
+from r1_recipes.data.messages import Message
 from r1_recipes.prompts import ResponseFormat
 
-# Keys of a mapped row that do not become columns: of any method, and of GRPO.
+# Keys of a mapped row that do not become columns: of generate, and of GRPO.
 _HIDDEN = {"rejected", "messages", "well_formed", "tool_calls"}
+# Names of TRL's own columns, which no mapper may return.
 _TAKEN = ("prompt", "prompts", "completion", "completions", "completion_ids", "log_extra")
 _HIDDEN_FROM_GRPO = _HIDDEN | {"question", "reasoning", "answer", "response"}
 _SLOT = re.compile(r"\{([^{}\n]+)\}")

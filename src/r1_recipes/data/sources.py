@@ -56,12 +56,13 @@ def load_rows(
     path = shipped(Path(name))
     if prefix in NAMES["dataset"] and not path.exists():
         return load("dataset", prefix)(rest, split, task_config or {})
-    from datasets import Features, Json, load_dataset, load_from_disk  # heavy
+    from datasets import Features, Json, concatenate_datasets, load_dataset, load_from_disk
 
     try:
         place = _place(path, name, split, config, revision, hub)
-        if place["path"] == "csv":
-            rows = _part(_read_csv(path), split)
+        tables = [path] if place["path"] == "csv" else _tables(path, split.partition("[")[0])
+        if tables:
+            rows = _part(concatenate_datasets([*map(_read_csv, tables)]), split)
         elif (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
             rows = _part(load_from_disk(str(path)), split)
         else:
@@ -117,6 +118,16 @@ def _part(source: Any, split: str) -> Dataset:
     sizes = {name: len(rows) for name, rows in splits.items()}
     (part,) = ReadInstruction.from_spec(split).to_absolute(sizes)
     return splits[part.splitname].select(range(part.from_, part.to))
+
+
+def _tables(path: Path, split: str) -> list[Path]:
+    """Return a folder's CSV files of a split, by their names. Files without a split are train."""
+    files = sorted(path.rglob("*.[ct]sv")) if path.is_dir() else []
+    return [
+        file
+        for file in files
+        if split in file.stem or (split == "train" and not re.search("test|valid", file.stem))
+    ]
 
 
 def _read_csv(path: Path) -> Dataset:

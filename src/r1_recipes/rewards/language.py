@@ -4,7 +4,6 @@ lingua and its models load with the first text (0.2 s, 35 MB): a run without thi
 neither.
 """
 
-import contextlib
 import logging
 import re
 from collections import defaultdict
@@ -135,16 +134,11 @@ def _score(fmt: ResponseFormat, text: str, target: str) -> float:
 
 @cache  # Warns once per name.
 def language_code(name: str) -> str | None:
-    """Return the key of :data:`LANGUAGES` for a language code (``zh-CN``) or an English name.
+    """Return the key of :data:`LANGUAGES` for a language code, such as ``zh-CN``.
 
     Warn and return ``None`` if the language is not supported.
     """
     code = re.split("[-_]", name.strip().lower(), maxsplit=1)[0]
-    if code not in LANGUAGES:
-        from lingua import Language
-
-        with contextlib.suppress(ValueError):
-            code = Language.from_str(name.strip()).iso_code_639_1.name.lower()
     if code in LANGUAGES:
         return code
     logger.warning("language_consistency: %s", unknown_name("language", name, LANGUAGES))

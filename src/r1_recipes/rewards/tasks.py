@@ -1,15 +1,12 @@
 """Rewards by task: each reward scores the rows of the tasks that name it."""
 
-import logging
-import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial, wraps
+from functools import partial, wraps
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError, require, unknown_name
+from r1_recipes.common.messages import say_once
 from r1_recipes.rewards.answers import Values, ignore
-
-warn_once = cache(logging.getLogger(__name__).warning)  # Logs each message only once.
 
 
 def check_task_rewards(task_rewards: Any, reward_funcs: Sequence[str]) -> list[str]:
@@ -77,7 +74,7 @@ def _rows_of(
             )
         if task not in task_rewards:
             all_of_it = f"Only {', '.join(for_all)} scores its rows"
-            warn_once(f"task_rewards: has no entry for task {task!r}. {all_of_it}")
+            say_once(f"task_rewards: has no entry for task {task!r}. {all_of_it}")
     mine = [task for task in tasks if name in for_all or name in task_rewards.get(task, ())]
     return {row: task for row, task in enumerate(tasks) if task in mine}
 
@@ -108,8 +105,8 @@ def _of_its_tasks(
             log_some(column, [])
         scores = dict(zip(tasks, reward(**arguments) if called else [], strict=True))
         for row, score in scores.items():
-            # One value per row: TRL averages what all processes logged. It reads NaN as None.
-            if score is not None and not math.isnan(score):
+            # One value per row: TRL averages what all processes logged.
+            if score is not None:
                 metric = f"rewards/{of_its_tasks.__name__}/{tasks[row]}"
                 columns.get("log_metric", ignore)(metric, float(score))
         return [scores.get(row) for row in range(count)]

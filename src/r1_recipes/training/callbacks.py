@@ -168,12 +168,13 @@ class Resume(TrainerCallback):
         sampler = getattr(sampler, "sampler", None)
         if not isinstance(sampler, RepeatSampler):
             return
+        accumulated, batches = args.gradient_accumulation_steps, len(train_dataloader)
+        # As Transformers counts
+        epochs, steps = divmod(state.global_step, math.ceil(batches / accumulated))
         if sampler.shuffle:
-            for _ in range(int(state.epoch or 0)):
+            for _ in range(epochs):
                 torch.randperm(sampler.num_samples, generator=sampler.generator)
-        accumulated = args.gradient_accumulation_steps
-        per_epoch = math.ceil(len(train_dataloader) / accumulated)  # as Transformers counts
-        self._trainer._step = state.global_step % per_epoch * accumulated
+        self._trainer._step = epochs * batches + steps * accumulated
 
 
 class LearnsNothing(TrainerCallback):

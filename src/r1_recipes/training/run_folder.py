@@ -78,7 +78,8 @@ def open_run(recipe: Recipe) -> Run:
     if finished:
         logger.info("already done: %s. To train again, remove it or change --output_dir", folder)
         raise SystemExit(0)
-    if run.checkpoint and not (run.checkpoint / "scheduler.pt").is_file():
+    resumable = ("scheduler.pt", "latest")  # DeepSpeed writes the second, and maybe no scheduler
+    if run.checkpoint and not any((run.checkpoint / name).exists() for name in resumable):
         # Transformers would begin with a fresh optimizer, in silence.
         raise RecipeError(
             f"save_only_model: {run.checkpoint} has no optimizer to resume with. Fix: another "
@@ -120,7 +121,12 @@ def is_whole(checkpoint: Path) -> bool:
         for file in checkpoint.glob("*.safetensors"):
             with safe_open(file, "np"):
                 pass
-        return all(map(zipfile.is_zipfile, checkpoint.glob("*.pt*")))
+        # DeepSpeed's are in a folder, and FSDP's optimizer ends in .bin.
+        return all(
+            zipfile.is_zipfile(file)
+            for kind in ("*.pt", "*.pth", "*.bin")
+            for file in checkpoint.rglob(kind)
+        )
     return False
 
 

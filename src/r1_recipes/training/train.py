@@ -29,6 +29,7 @@ from r1_recipes.recipe.types import OWN_TYPES, namespace_value
 from r1_recipes.rewards import READS_GOLD, get_reward_funcs
 from r1_recipes.training.run_folder import (
     Run,
+    is_whole,
     note,
     open_run,
     refresh_page,
@@ -83,8 +84,8 @@ def check_machine(recipe: Recipe) -> None:
     """Refuse what would go wrong in silence, or only after the weights are loaded."""
     training, model, path = recipe.training, recipe.model, recipe.path
     # At 0, all completions of a prompt would be identical.
-    samples = recipe.method not in ("grpo", "distill") or training.temperature != 0
-    require(samples, f"{path}: temperature", "above 0 for training", 0, "temperature: 1.0")
+    if recipe.method in ("grpo", "distill"):
+        require(training.temperature, f"{path}: temperature", "above 0", 0, "temperature: 1.0")
     wants_bf16 = training.bf16 or model.dtype == "bfloat16"
     if wants_bf16 and not training.use_cpu and processes.lacks_bf16():
         raise RecipeError(
@@ -98,8 +99,7 @@ def check_machine(recipe: Recipe) -> None:
     if namespace_value(recipe, "use_vllm"):
         processes.quiet_vllm()
         # vllm_lora.py sends the low-rank product alone.
-        dora = model.use_dora
-        require(not dora, f"{path}: use_dora", "false with use_vllm: true", dora, "use_rslora")
+        require(not model.use_dora, f"{path}: use_dora", "false with use_vllm", True, "use_rslora")
     # With it, only one process of a host reads the weights. Transformers 5.17 fills those of the
     # others with zeros (modeling_utils.py:4718), and TRL 1.16 shards a reference model or teacher
     # without sending it the real ones (models/utils.py:292).
@@ -133,7 +133,6 @@ class Splits:
     train_report: LoadReport
     test: Dataset | None = None
     test_report: LoadReport | None = None
-    overlap: int = 0  # training rows that ask what the test split asks, left out of ``train``
 
 
 def load_splits(
@@ -141,7 +140,7 @@ def load_splits(
 ) -> Splits:
     """Return training rows, and evaluation rows unless ``eval_strategy`` is "no".
 
-    Then no question of the test split is trained on.
+    With evaluation rows, no question of the test split is trained on.
     """
     script, method = recipe.script, recipe.method
     examples = example_rows(script, method) if script.smoke else None
@@ -155,16 +154,21 @@ def load_splits(
         return splits
     logger.info("train: %s", report)
     if recipe.training.eval_strategy == "no":
-        if problem := nothing_held_out(recipe, report.read):
-            logger.warning("%s", problem)
+        if nothing_held_out(recipe):
+            logger.warning(
+                "dataset_test_split: not set, and %s has no splits, so no row is held out for "
+                "evaluate. Fix: %s",
+                script.dataset_name,
+                split_fix(report.read),
+            )
         return splits
     # Whatever is evaluated during training, no row of the test split may be trained on.
     whole = dataclasses.replace(script, max_eval_samples=None)
     test, tested = load_dataset(whole, fmt, method, split="test", tokenizer=tokenizer)
-    splits.train, splits.overlap = drop_overlap(train, test)
+    splits.train, overlap = drop_overlap(train, test)
     splits.test = test.select(range(min(len(test), script.max_eval_samples or len(test))))
     splits.test_report, tested.kept = tested, len(splits.test)
-    logger.info("test: %s; %d training rows that ask the same are left out", tested, splits.overlap)
+    logger.info("test: %s; %d training rows that ask the same are left out", tested, overlap)
     if not len(splits.train):
         raise RecipeError(
             f"{recipe.path}: dataset_test_split: the test split asks everything that the training "
@@ -188,19 +192,14 @@ def _answered(recipe: Recipe, rows: Dataset, report: LoadReport) -> Dataset:
     return rows
 
 
-def nothing_held_out(recipe: Recipe, rows: int) -> str:
-    """Say what to write if ``evaluate`` would be given the rows that GRPO trains on, or ``""``.
+def nothing_held_out(recipe: Recipe) -> bool:
+    """Return whether ``evaluate`` would be given the rows that GRPO trains on.
 
     A file without splits is every split.
     """
-    name = recipe.script.dataset_name or ""
+    one_file = shipped(Path(recipe.script.dataset_name or "")).is_file()
     named = "dataset_test_split" in recipe.settings or recipe.training.eval_strategy != "no"
-    if named or recipe.method != "grpo" or not shipped(Path(name)).is_file():
-        return ""
-    return (
-        f"dataset_test_split: not set, and {name} has no splits, so no row is held out for "
-        f"evaluate. Fix: {split_fix(rows)}"
-    )
+    return one_file and recipe.method == "grpo" and not named
 
 
 def trainer_arguments(
@@ -268,7 +267,8 @@ def train(trainer: Trainer, run: Run) -> None:
         with processes.handled_by(stop.request), suppress(callbacks.AllStepsTrained):
             trainer.train(resume_from_checkpoint=str(run.checkpoint) if run.checkpoint else None)
     except callbacks.RewardFailed as error:
-        if trainer.state.global_step and trainer.args.save_strategy != "no":
+        saves = trainer.state.global_step and trainer.args.save_strategy != "no"
+        if saves and not is_whole(run.output_dir / f"checkpoint-{trainer.state.global_step}"):
             trainer._save_checkpoint(trainer.model, trial=None)
             # A launcher ends the others as soon as one has ended.
             trainer.accelerator.wait_for_everyone()
@@ -294,7 +294,7 @@ def prepare(trainer: Trainer, recipe: Recipe) -> None:
     from transformers import set_seed  # heavy
 
     training, model = trainer.args, trainer.model
-    if training.hub_token:  # a push reads it from there
+    if training.hub_token:  # a push reads it from the environment, and no file records it there
         os.environ["HF_TOKEN"], training.hub_token = training.hub_token, None
     if recipe.model.load_in_4bit or recipe.model.load_in_8bit:
         for parameter in model.parameters():
@@ -306,7 +306,7 @@ def prepare(trainer: Trainer, recipe: Recipe) -> None:
     freeze_parameters(model, recipe.script.unfrozen_parameters)
     if getattr(training, "use_vllm", False) and training.vllm_mode == "colocate":
         # vLLM samples with this process's global generators, which it has just seeded with the
-        # number of the ranks that share an engine (TRL 1.16: vllm_generation.py:357). All seeds of
+        # number of the engine that ranks share (TRL 1.16: vllm_generation.py:357). All seeds of
         # recipes would sample alike.
         engine = training.process_index // training.vllm_tensor_parallel_size
         set_seed(training.seed + 10_000 * engine)
@@ -362,11 +362,10 @@ def save(trainer: Trainer, run: Run) -> None:
         return
     logger.info("saved to %s, with report.html", folder)
     if recipe.method == "grpo" and not recipe.script.smoke:
-        unsplit = nothing_held_out(recipe, len(trainer.train_dataset))
         logger.info(
             "next: python -m r1_recipes.evaluate %s%s --model %s --model %s --output %s/evaluation",
             recipe.path,
-            " --dataset_test_split train" if unsplit else "",
+            " --dataset_test_split train" if nothing_held_out(recipe) else "",
             recipe.model.model_name_or_path,
             folder,
             folder,

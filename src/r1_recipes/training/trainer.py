@@ -1,6 +1,6 @@
-"""TRL's GRPO trainer with five additions, each a few lines.
+"""TRL's GRPO trainer with five additions, each a few lines, and sampling in the constructor.
 
-Private names of TRL that the core uses are here and in vllm_lora.py;
+Private names of TRL that the core uses are here, in callbacks.py, train.py and vllm_lora.py;
 tests/core/training/test_trainer.py pins them. Heavy: imports TRL, and so torch.
 """
 
@@ -179,8 +179,6 @@ class RecipeTrainer(GRPOTrainer):
 
 def safe(reward: Any, errors: list[str]) -> Any:
     """Return a reward that appends its error to ``errors``, with file and line, and pays 0.0."""
-    if isinstance(reward, torch.nn.Module):
-        return reward
     name = getattr(reward, "__name__", type(reward).__name__)
 
     def failed(error: BaseException, columns: dict[str, Any]) -> list[float]:

@@ -52,9 +52,6 @@ def judge(
         questions: The questions. An answer that repeats an operation of its question is wrong. The
             order of a list counts where the question asks for an order.
     """
-    for name, texts in (("golds", golds), ("answers", answers), ("questions", questions)):
-        if isinstance(texts, str):  # each character would be judged as an answer
-            raise TypeError(f"{name}: must be a list, got {texts!r}. Fix: judge([gold], [answer])")
     questions = questions or [""] * len(golds)
     found = []
     for gold, answer, question in zip(golds, answers, questions, strict=True):

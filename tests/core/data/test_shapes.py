@@ -107,6 +107,29 @@ PROMPTS = {
         SAID,
         solution="8",
     ),
+    "a history of messages": Shape(
+        {
+            "system": PIRATE,
+            "query": ASKED,
+            "response": "8",
+            "history": [
+                {"role": "user", "content": SEVEN},
+                {"role": "assistant", "content": NOTED},
+            ],
+        },
+        SAID,
+        solution="8",
+    ),
+    "a history as text": Shape(
+        {
+            "system": PIRATE,
+            "query": ASKED,
+            "response": "8",
+            "history": json.dumps([[SEVEN, NOTED]]),
+        },
+        SAID,
+        solution="8",
+    ),
     # veRL
     "verl": Shape(
         VERL | {"prompt": TALK, "ability": "math", "reward_model": {"ground_truth": "8"}},

@@ -33,6 +33,14 @@ def test_every_cell_of_a_csv_file_is_a_text(tmp_path: Path) -> None:
     assert read(tmp_path / "c.csv", "a,,b\n1,2,3\n") == [{"a": "1", "b": "3"}]  # pandas' index
 
 
+def test_a_folder_of_csv_files_has_the_cells_of_its_files(tmp_path: Path) -> None:
+    for name, cell in (("train_1", "007"), ("train_2", "NA"), ("test", "1.0")):
+        (tmp_path / f"{name}.csv").write_text(f"a\n{cell}\n", encoding="utf-8")
+    assert load_rows(str(tmp_path), "train").to_list() == [{"a": "007"}, {"a": "NA"}]
+    assert load_rows(str(tmp_path), "test").to_list() == [{"a": "1.0"}]
+    assert load_rows(str(tmp_path), "train[1:]").to_list() == [{"a": "NA"}]
+
+
 @pytest.mark.parametrize(
     ("text", "cause"),
     [

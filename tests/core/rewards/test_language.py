@@ -105,7 +105,6 @@ def test_column_before_parameter_before_prompt():
     assert score(text, "zh", TEXTS["en"], language=[None]) == 1.0
     assert score(text, None, TEXTS["en"]) == 0.0
     assert score(text, None, TEXTS["en"], language=["zh-CN"]) == 1.0
-    assert score(text, "Chinese", TEXTS["en"]) == 1.0
 
 
 WORDS = st.sampled_from(

@@ -75,14 +75,6 @@ def test_a_refusal_says_why(answer, refusal):
     assert judge(["72"], [answer])[0].refusal == refusal
 
 
-def test_one_text_is_not_taken_for_a_list_of_its_characters():
-    for golds, answers, named in (("72", ["72"], "golds"), (["7", "2"], "72", "answers")):
-        with pytest.raises(
-            TypeError, match=rf"{named}: must be a list.*judge\(\[gold\], \[answer\]\)"
-        ):
-            judge(golds, answers)
-
-
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
