@@ -69,8 +69,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         console.set_up_logging()
         # A GRPO recipe has neither key.
         backend = options.backend or getattr(recipe.script, "backend", "transformers")
-        typed = options.num_samples
-        num_samples = getattr(recipe.script, "num_samples", 4) if typed is None else typed
+        num_samples = (
+            getattr(recipe.script, "num_samples", 4)
+            if options.num_samples is None
+            else options.num_samples
+        )
         if backend == "openai" and recipe.script.chat_template:
             raise RecipeError(
                 f"{recipe.path}: chat_template: has no effect with backend openai, because the "

@@ -145,12 +145,10 @@ class ChatServer:
             raise RecipeError(
                 f"the server at {address} refuses model {self.model!r}: {first_line(error)}"
             ) from None
-        except openai.OpenAIError as error:
+        # Or the reply has another shape, for example that of a page on which to log in.
+        except (openai.OpenAIError, AttributeError, LookupError, TypeError, ValueError) as error:
             refused = getattr(error, "status_code", None) in (400, 413, 422)
             return Reply(error=first_line(error)[:400], refused=refused)
-        # The reply has another shape, for example that of a page on which to log in.
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
-            return Reply(error=f"the reply is not a chat completion: {first_line(error)}")
         message, ended = choice.message, choice.finish_reason
         if ended in _BROKEN_OFF:
             filtered = ended == "content_filter"

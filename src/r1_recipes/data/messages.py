@@ -128,7 +128,7 @@ def with_earlier(row: dict[str, Any], messages: list[Message]) -> list[Message]:
     ``history`` holds pairs of question and answer, as in LLaMA-Factory and ms-swift, or messages.
     """
     systems = [row.get(column) for column in ("system", "system_prompt")]
-    texts = [text for text in systems if isinstance(text, str) and text.strip()]
+    texts = [text for text, _ in map(_read_content, systems) if text.strip()]
     earlier = [{"role": "system", "content": text} for text in dict.fromkeys(texts)]
     history = row.get("history") or ()
     for turn in _parsed(history) if isinstance(history, str) and history.strip() else history:

@@ -217,7 +217,11 @@ def _target_columns(turns: list[Message], mapped: MappedRow, how: Rendering) -> 
             mapped = {"response": turns[end]["content"], "well_formed": False}
         turns[end] = {**turns[end], "content": target(mapped, how.fmt)}
     start = end
-    while start > 1 and (turns[start - 1]["role"] == "tool" or "tool_calls" in turns[start - 1]):
+    # What stands before a tool's result calls it, if only in its text.
+    while start > 1 and (
+        "tool" in (turns[start - 1]["role"], turns[start]["role"])
+        or "tool_calls" in turns[start - 1]
+    ):
         start -= 1
     columns = {"prompt": turns[:start], "completion": turns[start:]}
     return columns | ({"tools": how.tools} if how.tools else {})

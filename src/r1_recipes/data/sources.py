@@ -6,6 +6,7 @@ Importing this module does not import torch.
 from __future__ import annotations
 
 import csv
+import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,7 +61,8 @@ def load_rows(
 
     try:
         place = _place(path, name, split, config, revision, hub)
-        tables = [path] if place["path"] == "csv" else _tables(path, split.partition("[")[0])
+        one = [path] * (place["path"] == "csv")
+        tables = _tables(path, split.partition("[")[0]) if path.is_dir() else one
         if tables:
             rows = _part(concatenate_datasets([*map(_read_csv, tables)]), split)
         elif (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
@@ -69,10 +71,15 @@ def load_rows(
             rows = load_dataset(**place, split=split)
             # pyarrow takes a text such as 2024-01-01T10:00:00 in JSON for a time, which prints in
             # another spelling.
-            times = [column for column, kind in rows.features.items() if "timestamp" in str(kind)]
-            if times and rows.info.builder_name == "json":
-                types = Features(rows.features | dict.fromkeys(times, Json()))
+            mixed = [
+                name
+                for name, kind in rows.features.items()
+                if re.search("timestamp|Json", str(kind))
+            ]
+            if mixed and rows.info.builder_name == "json":
+                types = Features(rows.features | dict.fromkeys(mixed, Json()))
                 rows = load_dataset(**place, split=split, features=types)
+                rows = _with_texts(rows, mixed)
         if not len(rows):
             raise ValueError("holds no rows")
     # A torn file, a wrong configuration, a network that is down: each library has types of its own,
@@ -110,6 +117,19 @@ def _place(
     return {**place, "name": config}
 
 
+def _with_texts(rows: Dataset, columns: list[str]) -> Dataset:
+    """Return rows whose texts are as they stand in the file.
+
+    datasets 5.2 reads the text 007 as 7 in a column that has numbers, too. It stores what it read.
+    """
+    for name in columns:
+        cells = rows.with_format("arrow")[:][name].to_pylist()
+        if any(cell and cell[0] not in "{[" for cell in cells):
+            texts = [json.loads(cell) if cell and cell[0] == '"' else cell for cell in cells]
+            rows = rows.remove_columns(name).add_column(name, texts)
+    return rows
+
+
 def _part(source: Any, split: str) -> Dataset:
     from datasets import Dataset, ReadInstruction  # heavy
 
@@ -122,10 +142,9 @@ def _part(source: Any, split: str) -> Dataset:
 
 def _tables(path: Path, split: str) -> list[Path]:
     """Return a folder's CSV files of a split, by their names. Files without a split are train."""
-    files = sorted(path.rglob("*.[ct]sv")) if path.is_dir() else []
     return [
         file
-        for file in files
+        for file in sorted(path.rglob("*.[ct]sv"))
         if split in file.stem or (split == "train" and not re.search("test|valid", file.stem))
     ]
 

@@ -56,10 +56,6 @@ def _check_grpo(recipe: Recipe) -> None:
     # TRL asks an environment for its get_reward.
     names, fix = script.reward_funcs, "accuracy, format or others (docs/rewards.md)"
     require(names or script.environment, "reward_funcs", "set", names, fix)
-    by_best = training.load_best_model_at_end or training.save_strategy == "best"
-    if by_best and training.metric_for_best_model in (None, "loss", "eval_loss"):
-        # GRPO's loss is near 0 for any policy.
-        training.metric_for_best_model, training.greater_is_better = "eval_reward", True
     rounds = script.dynamic_sampling
     if rounds is not None:
         fits = rounds.get("max_rounds") in range(2, 99) and rounds.get("reward") in (None, *names)

@@ -69,8 +69,12 @@ class Metrics(TrainerCallback):
         self._path = folder / "metrics.jsonl"
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
-        what = "completions" if hasattr(args, "num_generations") else "rows"
-        logger.info("%d steps of %s %s", state.max_steps, run_folder.rows_per_step(args), what)
+        logger.info(
+            "%d steps of %s %s",
+            state.max_steps,
+            run_folder.rows_per_step(args),
+            "completions" if hasattr(args, "num_generations") else "rows",
+        )
         if not state.is_world_process_zero:
             return
         kept = ""

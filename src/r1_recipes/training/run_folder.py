@@ -78,8 +78,11 @@ def open_run(recipe: Recipe) -> Run:
     if finished:
         logger.info("already done: %s. To train again, remove it or change --output_dir", folder)
         raise SystemExit(0)
-    resumable = ("scheduler.pt", "latest")  # DeepSpeed writes the second, and maybe no scheduler
-    if run.checkpoint and not any((run.checkpoint / name).exists() for name in resumable):
+    # DeepSpeed writes "latest", and maybe no scheduler.
+    if run.checkpoint and not [
+        *run.checkpoint.glob("scheduler.pt"),
+        *run.checkpoint.glob("latest"),
+    ]:
         # Transformers would begin with a fresh optimizer, in silence.
         raise RecipeError(
             f"save_only_model: {run.checkpoint} has no optimizer to resume with. Fix: another "

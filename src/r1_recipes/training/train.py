@@ -76,8 +76,13 @@ def usage(method: str) -> str:
     """Return what ``--help`` prints: the call, and every key of ours with its meaning."""
     own = [dataclasses.fields(part) for part in OWN_TYPES[method] if not isinstance(part, str)]
     keys = [f"  --{field.name:<28} {field.metadata['help']}" for field in chain(*own)]
-    head = f"usage: python -m r1_recipes.{method} recipes/NAME.yaml [--key value ...]\n"
-    return "\n".join([head, "Keys are TRL's and those of docs/keys.md, among them:", *keys])
+    return "\n".join(
+        [
+            f"usage: python -m r1_recipes.{method} recipes/NAME.yaml [--key value ...]\n",
+            "Keys are TRL's and those of docs/keys.md, among them:",
+            *keys,
+        ]
+    )
 
 
 def check_machine(recipe: Recipe) -> None:
@@ -103,11 +108,10 @@ def check_machine(recipe: Recipe) -> None:
     # With it, only one process of a host reads the weights. Transformers 5.17 fills those of the
     # others with zeros (modeling_utils.py:4718), and TRL 1.16 shards a reference model or teacher
     # without sending it the real ones (models/utils.py:292).
-    zeros = os.environ.get("FSDP_CPU_RAM_EFFICIENT_LOADING", "").lower() in ("true", "1")
     second = recipe.method == "distill" or (
         recipe.method == "grpo" and training.beta and not model.use_peft
     )
-    if zeros and second:
+    if second and os.environ.get("FSDP_CPU_RAM_EFFICIENT_LOADING", "").lower() in ("true", "1"):
         raise RecipeError(
             "fsdp_cpu_ram_efficient_loading: true leaves the reference model or teacher without "
             "weights. Fix: false in the accelerate config"
@@ -150,9 +154,9 @@ def load_splits(
     if method == "grpo" and script.task_rewards is None:
         train = _answered(recipe, train, report)
     splits = Splits(train, report)
+    logger.info("train: %s", report)
     if script.smoke:
         return splits
-    logger.info("train: %s", report)
     if recipe.training.eval_strategy == "no":
         if nothing_held_out(recipe):
             logger.warning(

@@ -26,6 +26,7 @@ MAPPED: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ("math", {}, {"problem": "p", "solution": "\\boxed{9}", "answer": None}, {"solution": "9"}),
     ("math", {}, {"problem": "p", "solution": "none", "answer": 0}, {"solution": "0"}),
     ("math", {}, {"problem": "p", "answer": "It is $\\boxed{(1,2)}$."}, {"solution": "(1,2)"}),
+    ("math", {}, {"problem": "p", "answer": "\\boxed{1}, no, \\boxed{2}"}, {"solution": "2"}),
     (
         "generated",
         {},

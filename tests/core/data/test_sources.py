@@ -1,5 +1,6 @@
 """Where rows come from: every local shape, the hubs (none is reached), and what is drawn."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,17 @@ def test_every_cell_of_a_csv_file_is_a_text(tmp_path: Path) -> None:
         {"frage": "Wie viel, etwa?", "antwort": "1,5"}
     ]
     assert read(tmp_path / "c.csv", "a,,b\n1,2,3\n") == [{"a": "1", "b": "3"}]  # pandas' index
+
+
+def test_texts_beside_numbers_are_as_they_stand_in_the_file(tmp_path: Path) -> None:
+    """datasets 5.2 reads 01003 as 1003, - as 0 and null as nothing in such a column."""
+    cells = ["01003", "-", "null", 4, "1.10", {"k": 1}, "2024-01-05T10:00:00", 'say "x"']
+    rows = [{"a": cell, "when": "2024-01-05T10:00:00"} for cell in cells]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    texts = [cell if isinstance(cell, str) else json.dumps(cell) for cell in cells]
+    found = read(tmp_path / "rows.jsonl", text)
+    assert [row["a"].replace(" ", "") for row in found] == [text.replace(" ", "") for text in texts]
+    assert {row["when"] for row in found} == {"2024-01-05T10:00:00"}
 
 
 def test_a_folder_of_csv_files_has_the_cells_of_its_files(tmp_path: Path) -> None:

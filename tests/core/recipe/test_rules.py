@@ -70,17 +70,6 @@ def test_a_mistake_is_refused_by_key_and_what_is_near_it_is_not(
     assert "mine.yaml: " in str(refusal.value) and key in str(refusal.value)
 
 
-def test_the_best_checkpoint_of_grpo_is_the_one_with_the_highest_reward(tmp_path: Path) -> None:
-    """Its loss is near 0 for any policy."""
-    keys = {"eval_strategy": "steps", "eval_steps": 1, "save_steps": 1}
-    keys["load_best_model_at_end"] = True
-    training = load(tmp_path, "grpo", keys).training
-    assert (training.metric_for_best_model, training.greater_is_better) == ("eval_reward", True)
-    keys["metric_for_best_model"] = "eval_rewards/accuracy/mean"
-    chosen = load(tmp_path, "grpo", keys).training
-    assert chosen.metric_for_best_model == "eval_rewards/accuracy/mean"
-
-
 def test_a_value_takes_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("R1_TEST_ROOT", "/data")
     keys = {"output_dir": "${R1_TEST_ROOT}/run"}

@@ -2,6 +2,7 @@
 
 import inspect
 import pickle
+from typing import Any
 
 import pytest
 from trl.trainer.utils import get_callable_name
@@ -120,3 +121,13 @@ def test_rewards_that_judge_answers():
 def test_a_reward_that_fails_is_one_line(reward, message):
     with pytest.raises(RecipeError, match=f"reward 'mine' .*{message}"):
         score("mine", reward, [{"prompt": "p", "solution": "4"}], ["4"], None)
+
+
+@pytest.mark.parametrize(
+    ("solution", "answer"),
+    [("x #### 72", "72"), ("#### 1 \\boxed{72}", "72"), (" 72 ", "72"), ("", None), (None, None)],
+)
+def test_the_answer_of_a_solution(solution: Any, answer: str | None) -> None:
+    from r1_recipes.rewards.call import right_answer
+
+    assert right_answer(solution) == answer

@@ -46,3 +46,8 @@ def test_length_compares_within_a_prompt_only():
     # would score -0.5 + 0.67.
     columns = judged(*[True] * 4, tokens=(10, 1000, 20, 3000))
     assert length(prompts=[p, q, list(p), list(q)], **columns) == [0.5, 0.5, -0.5, -0.5]
+
+
+def test_completions_of_equal_length_score_nothing():
+    columns = judged(True, False, tokens=[5, 5])
+    assert length(prompts=["p", "p"], **columns) == [0.0, 0.0]

@@ -98,3 +98,13 @@ def test_a_task_that_no_reward_judges() -> None:
 def test_what_is_refused(task_rewards: Any, message: str) -> None:
     with pytest.raises(RecipeError, match=message):
         check_task_rewards(task_rewards, ["accuracy", "format"])
+
+
+def test_the_column_of_tasks() -> None:
+    (reward,) = routed({"a": ["ones"]}, ones)
+    call = {"completions": ["x", "y"], "data_source": ["a", "b"]}
+    with pytest.raises(RecipeError, match="row 1 has task 'b'"):
+        reward(**call)
+    assert reward(**call, task=["a", "a"]) == [1.0, 1.0]
+    with pytest.raises(RecipeError, match="task_column: unknown column 'task'"):
+        reward(completions=["x"])

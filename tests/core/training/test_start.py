@@ -30,7 +30,9 @@ def test_what_would_go_wrong_in_silence(write_recipe, monkeypatch):
     def checked(**keys):
         check_machine(load_recipe([write_recipe("grpo", **keys)], "grpo"))
 
-    with pytest.raises(RecipeError, match=r"temperature: must be above 0 .*Fix: temperature: 1\.0"):
+    with pytest.raises(
+        RecipeError, match=r"temperature: must be above 0, .*Fix: temperature: 1\.0"
+    ):
         checked(temperature=0.0)
     monkeypatch.setenv("FSDP_CPU_RAM_EFFICIENT_LOADING", "true")
     checked(beta=0.0)
