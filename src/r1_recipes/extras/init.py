@@ -242,7 +242,9 @@ def choose_reward(solutions: list[str]) -> Reasoned:
 
 
 def answer_kind(solution: str, locale: str) -> str:
-    """Return what a reference answer is: letters, prose, words, numbers or expressions."""
+    """Return what a reference answer is: letters, prose, words, dates, numbers or expressions."""
+    if re.fullmatch(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}", solution.strip()):
+        return "dates"
     if choice_of(spelled(solution))[0]:
         return "letters"
     parsed = read_gold(solution, locale)

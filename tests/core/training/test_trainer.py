@@ -15,9 +15,10 @@ pytest.importorskip("trl")
 import torch
 from transformers import TrainerState
 from trl import GRPOTrainer
+from trl.trainer.utils import RepeatSampler
 
 from r1_recipes import grpo
-from r1_recipes.training.callbacks import Figures, LearnsNothing
+from r1_recipes.training.callbacks import Figures, LearnsNothing, Resume
 from r1_recipes.training.trainer import RecipeTrainer, by_length, safe
 from tests.conftest import letters, metrics
 from tests.support.commands import launch
@@ -277,3 +278,18 @@ def test_one_seed_is_one_run(write_recipe, tmp_path):
     assert_same_run(tmp_path / "again", tmp_path / "first")
     with pytest.raises(AssertionError):
         assert_same_run(tmp_path / "other", tmp_path / "first")
+
+
+def test_a_resumed_run_counts_its_micro_batches_over_all_epochs():
+    """By this number dynamic sampling draws further prompts."""
+    sampler = RepeatSampler(range(8), mini_repeat_count=2, batch_size=2, shuffle=True, seed=0)
+
+    class Loader(list):
+        batch_sampler = SimpleNamespace(sampler=sampler)
+
+    trainer = SimpleNamespace(_step=0)
+    state = TrainerState(global_step=6, max_steps=20, epoch=1.5)
+    state.compute_steps = lambda args, steps: None
+    args = SimpleNamespace(gradient_accumulation_steps=2, learning_rate=1.0)
+    Resume(trainer).on_train_begin(args, state, None, train_dataloader=Loader(range(8)))
+    assert trainer._step == 12  # eight in the first epoch, four in the second
