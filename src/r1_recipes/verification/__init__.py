@@ -84,7 +84,7 @@ def _read(gold: str, answer: str | None, locale: str, ordered: bool) -> Verdict 
         return Verdict(False, refused.args[0])
     except Undecided:
         return reference.mathematics, str(read), ordered
-    except (ArithmeticError, RecursionError, ValueError):
+    except (ArithmeticError, LookupError, RecursionError, ValueError):
         return Verdict(False, Refusal.UNREADABLE)
 
 

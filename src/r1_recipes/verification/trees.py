@@ -78,7 +78,7 @@ def _brackets(text: str) -> Tree | None:
     matrix, brackets = _MATRIX.fullmatch(text), _BRACKETS.fullmatch(text)
     if matrix:
         rows = [list(map(build, row.split("&"))) for row in matrix[1].split("\\\\") if row.strip()]
-        shape = f"{len(rows)}x{len(rows[0])}" if rows else ""
+        shape = f"{len(rows)}x{len(rows[0])}" if rows else "0x0"
         return (shape, *(part for row in rows for part in row))
     if not brackets or brackets[2].count("(") != brackets[2].count(")"):
         return None

@@ -89,3 +89,11 @@ def test_a_megabyte_is_judged_at_once(name):
     for style in ("boxed", "think_answer"):
         (accuracy,) = get_reward_funcs(["accuracy"], style)
         assert accuracy(completions=[text], prompts=["?"], solution=["72"]) == [0.0]
+
+
+@pytest.mark.parametrize("gold", ["72", r"\sqrt{2}", "(1,2)", r"\begin{pmatrix}1\\2\end{pmatrix}"])
+@pytest.mark.parametrize(
+    "answer", [r"\begin{pmatrix}\end{pmatrix}", r"\begin{pmatrix}\\\end{pmatrix}"]
+)
+def test_an_empty_matrix_is_wrong(gold, answer):
+    assert judge([gold], [answer])[0].right is False
