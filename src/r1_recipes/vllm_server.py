@@ -57,18 +57,15 @@ def server_command(argv: Sequence[str]) -> list[str]:
     model, training = recipe.model, recipe.training
     from trl.scripts.vllm_serve import ScriptArguments, build_command
 
+    # A machine's own name may stand for a loopback address there, which others cannot reach.
+    local = training.vllm_server_host in ("localhost", "127.0.0.1")
     # The trainer's precision: log-probabilities of sampling and training are as close as possible.
     dtype = "bfloat16" if training.bf16 else "float16" if training.fp16 else model.dtype or "auto"
     arguments = ScriptArguments(
         model=model_path(model.model_name_or_path, recipe.script.hub, model.model_revision),
         revision=model.model_revision,
         tensor_parallel_size=training.vllm_tensor_parallel_size,
-        # A machine's own name may stand for a loopback address there, which others cannot reach.
-        host=(
-            training.vllm_server_host
-            if training.vllm_server_host in ("localhost", "127.0.0.1")
-            else "0.0.0.0"
-        ),
+        host=training.vllm_server_host if local else "0.0.0.0",
         port=training.vllm_server_port,
         dtype=dtype,
         max_model_len=training.vllm_max_model_length,

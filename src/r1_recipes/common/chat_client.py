@@ -151,12 +151,13 @@ class ChatServer:
             return Reply(error=first_line(error)[:400], refused=refused)
         message, ended = choice.message, choice.finish_reason
         if ended in _BROKEN_OFF:
-            filtered = ended == "content_filter"
             return Reply(
-                error=f"the completion was cut: finish_reason {ended!r}.", refused=filtered
+                error=f"the completion was cut: finish_reason {ended!r}.",
+                refused=ended == "content_filter",
             )
-        reasoning = getattr(message, "reasoning_content", None)
-        reasoning = reasoning or getattr(message, "reasoning", None)
+        reasoning = getattr(message, "reasoning_content", None) or getattr(
+            message, "reasoning", None
+        )
         tokens = getattr(answer.usage, "completion_tokens", None)
         return Reply(message.content or "", reasoning, tokens, ended)
 

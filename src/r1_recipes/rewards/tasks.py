@@ -19,8 +19,12 @@ def check_task_rewards(task_rewards: Any, reward_funcs: Sequence[str]) -> list[s
         RecipeError: An entry is not a list of rewards in ``reward_funcs``.
     """
     for task, rewards in task_rewards.items():
-        is_list = isinstance(rewards, list | tuple)
-        require(is_list, f"task_rewards: {task!r}", "a list of rewards", rewards)
+        require(
+            isinstance(rewards, list | tuple),
+            f"task_rewards: {task!r}",
+            "a list of rewards",
+            rewards,
+        )
         for name in rewards:
             if name not in reward_funcs:
                 unknown = unknown_name("reward in reward_funcs", name, reward_funcs)

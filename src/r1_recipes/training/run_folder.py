@@ -79,10 +79,9 @@ def open_run(recipe: Recipe) -> Run:
         logger.info("already done: %s. To train again, remove it or change --output_dir", folder)
         raise SystemExit(0)
     # DeepSpeed writes "latest", and maybe no scheduler.
-    if run.checkpoint and not [
-        *run.checkpoint.glob("scheduler.pt"),
-        *run.checkpoint.glob("latest"),
-    ]:
+    if run.checkpoint and not (
+        (run.checkpoint / "scheduler.pt").is_file() or (run.checkpoint / "latest").is_file()
+    ):
         # Transformers would begin with a fresh optimizer, in silence.
         raise RecipeError(
             f"save_only_model: {run.checkpoint} has no optimizer to resume with. Fix: another "

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from r1_recipes.common import processes
 from r1_recipes.common.console import log_to, say, set_up_logging
 from r1_recipes.common.errors import RecipeError, require
-from r1_recipes.common.files import masked_words, shipped
+from r1_recipes.common.files import masked, masked_words, shipped
 from r1_recipes.data.load import LoadReport, drop_overlap, drop_unanswered, load_dataset
 from r1_recipes.data.sources import split_fix
 from r1_recipes.models.load import copy_processor, repair_generation_config
@@ -300,6 +300,8 @@ def prepare(trainer: Trainer, recipe: Recipe) -> None:
     training, model = trainer.args, trainer.model
     if training.hub_token:  # a push reads it from the environment, and no file records it there
         os.environ["HF_TOKEN"], training.hub_token = training.hub_token, None
+    for field in dataclasses.fields(training):  # training_args.bin and trackers keep them
+        setattr(training, field.name, masked(getattr(training, field.name), field.name))
     if recipe.model.load_in_4bit or recipe.model.load_in_8bit:
         for parameter in model.parameters():
             if parameter.requires_grad:
