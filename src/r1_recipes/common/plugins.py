@@ -8,7 +8,7 @@ import importlib
 import os
 import pkgutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections import UserDict
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -71,30 +71,20 @@ def load(kind: str, name: str) -> Any:
 _recipe_folder: list[Path] = []
 
 
-class Registry(Mapping[str, T]):
+class Registry(UserDict[str, T]):
     """Map names of one kind to classes or functions.
 
-    A name of an extra is imported when it is looked up.
+    What an extra has under its name is imported when it is looked up.
     """
 
     def __init__(self, kind: str) -> None:
+        super().__init__(dict.fromkeys(NAMES[kind]))  # type: ignore[arg-type]
         self.kind = kind
-        self._objects: dict[str, T] = {}
 
     def __getitem__(self, name: str) -> T:
-        if name not in self._objects:
-            self._objects[name] = load(self.kind, name)
-        return self._objects[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter({**self._objects, **NAMES[self.kind]})
-
-    def __len__(self) -> int:
-        return len(set(self))
-
-    def register(self, name: str, thing: T) -> T:
-        self._objects[name] = thing
-        return thing
+        if self.data[name] is None:
+            self.data[name] = load(self.kind, name)
+        return self.data[name]
 
     def resolve(self, name: str) -> T:
         """Return what a name stands for: a registered name, or the user's own object.
@@ -102,12 +92,10 @@ class Registry(Mapping[str, T]):
         The user's object is written ``my_module:my_name`` or ``my_file.py:my_name``. Raise
         RecipeError if the name is unknown.
         """
-        if name in self._objects:
-            return self._objects[name]
-        if ":" in name:
-            return import_object(name, self.kind)
         if name in self:
             return self[name]
+        if ":" in name:
+            return import_object(name, self.kind)
         fix = f"{name}:NAME" if name.endswith(".py") else f"my_module:my_{self.kind}"
         unknown = unknown_name(self.kind, name, self)
         raise RecipeError(f"{unknown} To name your own {self.kind}, write a colon: {fix}.")

@@ -194,6 +194,8 @@ def _rendered(
         types |= {"prompt": List(Json()), "completion": List(Json())}
         features = Features(types | ({"tools": Value("string")} if how.tools else {}))
         read.update(keep)
+        if "tools" in keep and "tools" not in str(getattr(how.tokenizer, "chat_template", "tools")):
+            say_once("column tools: the chat template does not write it, so no prompt has it")
 
     def render(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
         made: list[dict[str, Any]] = []

@@ -50,8 +50,8 @@ def register_mapper(name: str, *columns: str) -> Callable[[Any], Any]:
     """
 
     def decorate(function: Any) -> Any:
-        function.columns = columns
-        return MAPPERS.register(name, function)
+        function.columns, MAPPERS[name] = columns, function
+        return function
 
     return decorate
 

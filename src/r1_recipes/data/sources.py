@@ -61,8 +61,8 @@ def load_rows(
 
     try:
         place = _place(path, name, split, config, revision, hub)
-        one = [path] * (place["path"] == "csv")
-        tables = _tables(path, split.partition("[")[0]) if path.is_dir() else one
+        folder = path / (place.get("data_dir") or "")
+        tables = [path] if place["path"] == "csv" else _tables(folder, split.partition("[")[0])
         if tables:
             rows = _part(concatenate_datasets([*map(_read_csv, tables)]), split)
         elif (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
@@ -141,11 +141,16 @@ def _part(source: Any, split: str) -> Dataset:
 
 
 def _tables(path: Path, split: str) -> list[Path]:
-    """Return a folder's CSV files of a split, by their names. Files without a split are train."""
+    """Return a folder's CSV files of a split, by the first word of their paths that names one.
+
+    A path without such a word is train, also latest.csv, which only ends in test.
+    """
+    word = re.compile(rf"(?<![a-z])({re.escape(split)}|train|test|valid)", re.IGNORECASE)
+    files = {file: word.search(str(file.relative_to(path))) for file in path.rglob("*.[ct]sv")}
     return [
         file
-        for file in sorted(path.rglob("*.[ct]sv"))
-        if split in file.stem or (split == "train" and not re.search("test|valid", file.stem))
+        for file, found in sorted(files.items())
+        if split.startswith(found[1].lower() if found else "train")
     ]
 
 

@@ -22,7 +22,8 @@ REWARDS: Registry[Callable[..., Values]] = Registry("reward")
 
 def reward(function: Callable[..., Values]) -> Callable[..., Values]:
     """Make a reward available to recipes, by its own name."""
-    return REWARDS.register(function.__name__, function)
+    REWARDS[function.__name__] = function
+    return function
 
 
 def ignore(name: str, value: Any) -> None:

@@ -195,6 +195,20 @@ def test_a_template_without_a_system_role_writes_the_instruction_before_the_ques
     assert "<start_of_turn>user\nBe brief.\n\n1+1?<end_of_turn>" in text
 
 
+@pytest.mark.parametrize(("name", "said"), [("gemma", True), ("qwen3", False)])
+def test_tools_that_no_prompt_shows_are_named(
+    write_recipe: Callable[..., str],
+    model: Callable[[str], str],
+    caplog: pytest.LogCaptureFixture,
+    name: str,
+    said: bool,
+) -> None:
+    tool = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
+    row = {"messages": [ASKED, {"role": "assistant", "content": "2"}], "tools": [tool]}
+    rendered(write_recipe("sft", model_name_or_path=model(name), mapper="auto"), "sft", row)
+    assert ("column tools" in caplog.text) is said
+
+
 # Rows without a reference answer
 
 

@@ -46,11 +46,24 @@ def test_texts_beside_numbers_are_as_they_stand_in_the_file(tmp_path: Path) -> N
 
 
 def test_a_folder_of_csv_files_has_the_cells_of_its_files(tmp_path: Path) -> None:
-    for name, cell in (("train_1", "007"), ("train_2", "NA"), ("test", "1.0")):
-        (tmp_path / f"{name}.csv").write_text(f"a\n{cell}\n", encoding="utf-8")
+    tables(tmp_path, {"latest_train_1": "007", "train_2": "NA", "test": "1.0"})
     assert load_rows(str(tmp_path), "train").to_list() == [{"a": "007"}, {"a": "NA"}]
     assert load_rows(str(tmp_path), "test").to_list() == [{"a": "1.0"}]
     assert load_rows(str(tmp_path), "train[1:]").to_list() == [{"a": "NA"}]
+
+
+def test_a_folder_of_csv_files_keeps_its_splits_and_configurations_apart(tmp_path: Path) -> None:
+    """Rows of test/ would be trained on, and rows of another configuration."""
+    tables(tmp_path, {"de/train/0": "1", "de/Test/0": "2", "en/latest": "3"})
+    for config, split, cell in (("de", "train", "1"), ("de", "test", "2"), ("en/", "train", "3")):
+        assert load_rows(str(tmp_path), split, config=config).to_list() == [{"a": cell}]
+
+
+def tables(folder: Path, cells: dict[str, str]) -> None:
+    for name, cell in cells.items():
+        file = folder / f"{name}.csv"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"a\n{cell}\n", encoding="utf-8")
 
 
 @pytest.mark.parametrize(
