@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import runpy
 
 import pytest
 
@@ -41,6 +42,30 @@ def code(document):
 )
 def test_a_chinese_document_has_the_code_of_its_twin(chinese):
     assert code(chinese) == code(chinese.with_name(chinese.name.replace(".zh.md", ".md")))
+
+
+def test_measured_figures_are_those_of_the_results():
+    """README, the headers of the recipes for two cores, and the counts that the chart draws."""
+    known = {*re.findall(r"\d+\.\d", text_of(REPOSITORY / "docs" / "results.md"))}
+    texts = {
+        path.name: re.sub(r"\n# {8,}", " ", path.read_text(encoding="utf-8"))
+        for path in (REPOSITORY / "recipes" / "cpu").rglob("*.yaml")
+    }
+    texts |= {name: text_of(REPOSITORY / name) for name in ("README.md", "README.zh.md")}
+    said = {
+        (name, figure)
+        for name, text in texts.items()
+        for line in re.findall("^.*(?:[Mm]easured|实测).*$", text, re.MULTILINE)
+        for figure in re.findall(r"(?<![\d.])\d+\.\d(?![\d.])", line)
+    }
+    chart = runpy.run_path(str(REPOSITORY / "tools" / "chart.py"))["RUNS"]
+    drawn = {
+        (title, f"{100 * right / rows:.1f}")
+        for title, (rows, seeds) in chart.items()
+        for right in sum(seeds, ())
+    }
+    assert {name for name, _ in said} >= {"README.md", "README.zh.md", "agent_2_grpo.yaml"}
+    assert sorted(each for each in said | drawn if each[1] not in known) == []
 
 
 def test_every_key_reward_and_format_is_documented():

@@ -19,7 +19,7 @@ from typing import Any
 
 from r1_recipes.common import processes
 from r1_recipes.common.chat_client import ChatServer, Reply
-from r1_recipes.common.errors import RecipeError, install_hint
+from r1_recipes.common.errors import RecipeError
 from r1_recipes.models.load import from_pretrained, load_tokenizer, recipe_format
 from r1_recipes.prompts import ResponseFormat
 from r1_recipes.recipe.types import Recipe, namespace_value
@@ -190,7 +190,8 @@ def get_generator(
     where, name = f"{recipe.path}: backend: vllm:", str(recipe.model.model_name_or_path)
     if backend == "vllm" and importlib.util.find_spec("vllm") is None:
         raise RecipeError(
-            f"{where} vLLM is not installed. Fix: {install_hint('vllm')}, or --backend transformers"
+            f"{where} vLLM is not installed. Fix: pip install -c constraints.txt -e '.[vllm]', or "
+            "--backend transformers"
         )
     if backend == "vllm" and Path(name, "adapter_config.json").is_file():
         raise RecipeError(

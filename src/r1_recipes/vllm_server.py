@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from r1_recipes.common import console
-from r1_recipes.common.errors import RecipeError, install_hint
+from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.files import read_yaml
 from r1_recipes.models.load import model_path
 from r1_recipes.recipe import load_recipe
@@ -37,7 +37,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             console.say(f"VLLM_SERVER_DEV_MODE=1 {shlex.join(command)}")
             return
         if find_spec("vllm") is None:
-            raise RecipeError(f"vLLM is not installed. Fix: {install_hint('vllm')}")
+            raise RecipeError(
+                "vLLM is not installed. Fix: pip install -c constraints.txt -e '.[vllm]'"
+            )
     os.execve(
         command[0], command, {"VLLM_NO_USAGE_STATS": "1", **os.environ, "VLLM_SERVER_DEV_MODE": "1"}
     )

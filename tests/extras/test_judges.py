@@ -13,7 +13,7 @@ from r1_recipes.common import chat_client
 from r1_recipes.common.chat_client import Reply
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.extras import judges
-from r1_recipes.models.smoke import build_tiny_classifier
+from r1_recipes.extras.judges import build_tiny_classifier
 from r1_recipes.prompts import get_response_format
 from r1_recipes.rewards import get_reward_funcs
 from tests.support.chat_server import chat_server, reply

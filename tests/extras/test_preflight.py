@@ -102,6 +102,9 @@ def test_a_random_model_has_spread_in_letters_and_is_cut(recipe):
     assert "Fix: max_completion_length: 32" in found(report, "error")["signal.truncation"]
     flat = check(recipe(reward_funcs=[f"{HERE}:nothing"]), no_model=False)
     assert "2 of 2 groups (100%)" in found(flat, "error")["signal.all_zero"]
+    # A small weight does not help against a reward that alone has spread.
+    only_form = check(recipe(reward_funcs=["accuracy", *letters]), no_model=False)
+    assert "whatever their weights" in found(only_form, "warning")["signal.reward"]
 
 
 @pytest.mark.parametrize(

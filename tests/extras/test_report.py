@@ -170,7 +170,7 @@ def test_the_main_process_refreshes_the_page_with_every_save_and_a_fault_costs_n
 ) -> None:
     folder = write_run(tmp_path / "run")
     for is_main in (False, True):
-        monkeypatch.setattr(processes, "is_main_process", lambda is_main=is_main: is_main)
+        monkeypatch.setattr(processes, "rank", lambda is_main=is_main: int(not is_main))
         callbacks.Metrics(folder).on_save(None, None, None)
         assert (folder / "report.html").is_file() == is_main
     monkeypatch.setattr(report, "page", lambda folders: 1 / 0)

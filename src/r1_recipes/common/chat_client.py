@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
-from r1_recipes.common.errors import RecipeError, first_line, install_hint
+from r1_recipes.common.errors import RecipeError, first_line
 
 # Finish reasons of a reply that is not what the model would have said: vLLM's end, and filters.
 _BROKEN_OFF = ("abort", "error", "content_filter")
@@ -54,7 +54,7 @@ class ChatServer:
         if find_spec("openai") is None:
             raise RecipeError(
                 "an OpenAI-compatible server needs the package openai. Fix: "
-                f"{install_hint('generate')}"
+                "pip install -c constraints.txt -e '.[generate]'"
             )
         address = os.environ.get("OPENAI_BASE_URL", "")
         if not address.startswith(("http://", "https://")):

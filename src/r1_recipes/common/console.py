@@ -45,7 +45,7 @@ def reported_errors() -> Iterator[None]:
         logger.exception("the run failed")
         raise
     except KeyboardInterrupt:
-        if processes.is_main_process():
+        if processes.rank() == 0:
             sys.stderr.write(
                 "stopped at once. The same command resumes from what is saved, or starts again\n"
             )
@@ -86,7 +86,7 @@ def set_up_logging() -> None:
     """
     close_logs()
     log_to(Terminal(), "%(levelname)s: %(message)s")
-    level = logging.INFO if processes.is_main_process() else logging.ERROR
+    level = logging.INFO if processes.rank() == 0 else logging.ERROR
     logging.getLogger("r1_recipes").setLevel(level)
     # The hub's own handler and the root's would write each line twice.
     logging.getLogger("huggingface_hub").handlers.clear()

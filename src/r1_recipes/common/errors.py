@@ -58,11 +58,6 @@ def unknown_name(kind: str, name: object, choices: Iterable[str]) -> str:
     return f"unknown {kind} {name!r}.{hint} Available: {', '.join(choices)}."
 
 
-def install_hint(extra: str) -> str:
-    """Return the command that installs one of this package's extras at the tested versions."""
-    return f"pip install -c constraints.txt -e '.[{extra}]'"
-
-
 def first_line(error: BaseException) -> str:
     """Return a library's error as ``TYPE: FIRST LINE.``"""
     line = str(error).strip().partition("\n")[0]

@@ -23,14 +23,11 @@ def completion_texts(completions: Sequence[Any]) -> list[str]:
     Of messages, only a last message of the assistant counts.
     """
     return [
-        completion if isinstance(completion, str) else _last_answer(completion)
+        completion
+        if isinstance(completion, str)
+        else "".join(message_text(last) for last in completion[-1:] if last["role"] == "assistant")
         for completion in completions
     ]
-
-
-def _last_answer(messages: Sequence[dict[str, Any]]) -> str:
-    answered = messages and messages[-1]["role"] == "assistant"
-    return message_text(messages[-1]) if answered else ""
 
 
 def message_text(message: dict[str, Any]) -> str:

@@ -93,7 +93,7 @@ class Registry(UserDict[str, T]):
         RecipeError if the name is unknown.
         """
         if name in self:
-            return self[name]
+            return self.data[name] or self[name]
         if ":" in name:
             return import_object(name, self.kind)
         fix = f"{name}:NAME" if name.endswith(".py") else f"my_module:my_{self.kind}"

@@ -26,10 +26,6 @@ def cores_per_rank() -> int:
     return max(1, (cores or 1) // int(os.environ.get("LOCAL_WORLD_SIZE") or 1))
 
 
-def is_main_process() -> bool:
-    return rank() == 0
-
-
 def use_first_gpu() -> str:
     """Hide all GPUs but the first from a process that no launcher started.
 

@@ -191,16 +191,22 @@ def _rendered(
         # Messages may have calls of tools, with any arguments. What other methods get is typed by
         # the first rows.
         types = {column: rows.features[column] for column in keep}
+        types |= {column: Json() for column in keep if "{" in str(types[column])}
         types |= {"prompt": List(Json()), "completion": List(Json())}
         features = Features(types | ({"tools": Value("string")} if how.tools else {}))
         read.update(keep)
         if "tools" in keep and "tools" not in str(getattr(how.tokenizer, "chat_template", "tools")):
             say_once("column tools: the chat template does not write it, so no prompt has it")
 
+    # In a JSON file a null is one that somebody wrote.
+    structs = rows.info.builder_name != "json" and "{'" in str([*rows.features.values()])
+
     def render(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
         made: list[dict[str, Any]] = []
         for values in zip(*batch.values(), strict=True):
-            cells = dict(zip(columns, values, strict=True))
+            cells = dict(
+                zip(columns, _without_nones([*values]) if structs else values, strict=True)
+            )
             row = Row(cells)
             row.read = read
             try:
@@ -234,6 +240,13 @@ def _rendered(
     return dataset
 
 
+def _without_nones(value: Any) -> Any:
+    """Leave out the keys that Parquet adds to a struct because other rows have them."""
+    if isinstance(value, dict):
+        return {key: _without_nones(item) for key, item in value.items() if item is not None}
+    return [*map(_without_nones, value)] if isinstance(value, list) else value
+
+
 def _mapper(how: Rendering, part: Part, columns: list[str]) -> Any:
     args, found = how.args, {*columns}
     name, config = part.mapper or args.mapper, part.mapper_config or args.mapper_config or {}
@@ -245,9 +258,20 @@ def _mapper(how: Rendering, part: Part, columns: list[str]) -> Any:
     # SFT takes whole conversations as they are.
     if name == "auto" and how.method == "sft" and not any(map(config.get, COLUMN_KEYS)):
         if {"messages", "conversations"} & found and "reannotated_messages" not in found:
-            name, config = "conversations", {"whole": True}
+            name = "conversations"
         elif {"prompt", "completion"} <= found:
-            name, config = "prompt_completion", {"whole": True}
+            name = "prompt_completion"
+        if name != "auto":
+            config = {"whole": True}
+            for key in ("system_prompt", "prompt_template", "few_shot"):
+                asked = getattr(part, key, None) or getattr(args, key)
+                require(
+                    not asked,
+                    key,
+                    "unset for whole conversations",
+                    asked,
+                    f"mapper: {name}, with mapper_config: {{well_formed: false}}",
+                )
     return get_mapper(name, columns, **config)
 
 

@@ -132,8 +132,11 @@ def text(row: dict[str, Any], column: str, needed: bool = True) -> str:
             f"of your own that chooses: def mine(row): return {{'question': …, 'solution': "
             f"row[{column!r}][…]}}"
         )
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
-        value = int(value)  # 72 in a column with decimals, or with an empty cell
+    if isinstance(value, float) and value.is_integer():
+        if abs(value) < 2**53:
+            value = int(value)  # 72 in a column with decimals, or with an empty cell
+        elif len(str(value)) > 16:  # 1e+23 is what it says
+            raise SkipRow(f"column {column!r} has more digits than a float keeps. Fix: a text")
     # Do not test for truth: a reference answer may be the number 0. NaN is not equal to itself.
     cell = "" if value in (None, [], {}, b"") or value != value else str(value).strip()
     if needed and not cell:

@@ -5,12 +5,15 @@ of a row without a reference answer is left out, which is said once; ``_HIDDEN``
 of a mapped row that no reward sees.
 """
 
+import functools
 import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
+
+from jinja2 import TemplateError
 
 from r1_recipes.common.errors import RecipeError, require
 from r1_recipes.common.messages import say_once
@@ -91,14 +94,27 @@ def trainer_columns(row: dict[str, Any], mapped: MappedRow, how: Rendering) -> d
     if calls and how.method != "sft":
         raise SkipRow("a call of a tool, which only sft can use")
     if how.turn_tokens:
-        _check_texts(columns, how.turn_tokens)
+        _check_texts(columns, how)
     return columns
 
 
-def _check_texts(columns: dict[str, Any], tokens: Sequence[str]) -> None:
+@functools.cache
+def _check_roles(tokenizer: Any, roles: tuple[str, ...]) -> None:
+    """Skip turns that a chat template refuses, as Gemma's refuses two questions in a row."""
+    turns = [{"role": role, "content": "?"} for role in roles]
+    try:
+        tokenizer.apply_chat_template(turns, tokenize=False)
+    except TemplateError as error:
+        raise SkipRow(f"the chat template cannot write it: {error}") from None
+
+
+def _check_texts(columns: dict[str, Any], how: Rendering) -> None:
+    roles = tuple(message["role"] for message in columns["prompt"])
+    if "tool" not in roles:  # which belongs to a call
+        _check_roles(how.tokenizer, roles)
     turns = chain(*(columns.get(key, ()) for key in ("prompt", "completion", "chosen", "rejected")))
     texts = "\n".join(message["content"] for message in turns)
-    for token in tokens:
+    for token in how.turn_tokens:
         if token in texts:
             raise SkipRow(
                 f"a text holds {token!r}, which the chat template writes itself. Fix: the "
@@ -244,6 +260,8 @@ def _filled(template: str, row: dict[str, Any], mapped: MappedRow) -> str:
 
     def written(slot: re.Match[str]) -> str:
         value = mapped[slot[1]] if slot[1] in mapped else row.get(slot[1], slot[0])
+        if value == slot[0] and re.fullmatch(r"[a-z]\w\w+", slot[1]):
+            say_once(f"prompt_template: {slot[0]} is no column, so every prompt has it as it is")
         value = "" if value is None else value
         return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 

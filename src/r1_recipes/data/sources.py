@@ -61,8 +61,11 @@ def load_rows(
 
     try:
         place = _place(path, name, split, config, revision, hub)
-        folder = path / (place.get("data_dir") or "")
-        tables = [path] if place["path"] == "csv" else _tables(folder, split.partition("[")[0])
+        tables = (
+            _tables(path / place.get("data_dir", ""), split.partition("[")[0])
+            if path.is_dir()
+            else [path] * (place["path"] == "csv")
+        )
         if tables:
             rows = _part(concatenate_datasets([*map(_read_csv, tables)]), split)
         elif (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():

@@ -16,9 +16,9 @@ from r1_recipes.common.plugins import import_object
 from r1_recipes.common.processes import cores_per_rank
 from r1_recipes.data.mappers import MappedRow, SkipRow, register_mapper, text
 from r1_recipes.extras import sandbox
+from r1_recipes.extras.judges import shown_text
 from r1_recipes.prompts import ResponseFormat
 from r1_recipes.rewards.answers import THINK_ANSWER, Column, Log, Values, ignore
-from r1_recipes.rewards.form import shown_text
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from r1_recipes.common import console
-from r1_recipes.common.errors import RecipeError, install_hint
+from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.files import SHIPPED
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ def smollm2_checkpoint() -> Path:
     if importlib.util.find_spec("gguf") is None:
         raise RecipeError(
             f"embedded:{target.name}: needs the package gguf, which is not installed. "
-            f"Fix: {install_hint('demo')}"
+            f"Fix: pip install -c constraints.txt -e '.[demo]'"
         )
     target.parent.mkdir(parents=True, exist_ok=True)
     # Build it in a temporary folder and rename it at the end, so that it is never incomplete.

@@ -13,6 +13,7 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -28,7 +29,6 @@ from r1_recipes.common.messages import (
 from r1_recipes.prompts import ResponseFormat
 from r1_recipes.rewards import REWARDS
 from r1_recipes.rewards.answers import Column, Log, Values, ignore
-from r1_recipes.rewards.form import shown_text
 
 logger = logging.getLogger(__name__)
 
@@ -245,3 +245,30 @@ def _load(name: str) -> tuple[Any, Any]:
     # The model reads the score at the last token that is not padding.
     model.config.get_text_config().pad_token_id = tokenizer.pad_token_id
     return model.to(PartialState().device).eval(), tokenizer
+
+
+def shown_text(fmt: ResponseFormat, completion: str) -> str | None:
+    """Return the text after the reasoning, stripped and without answer tags.
+
+    Return ``None`` if the reasoning is not closed or nothing follows it.
+    """
+    body = fmt.full_text(completion)
+    if fmt.reasoning_tags:
+        opening, closing = fmt.reasoning_tags
+        before, closed, body = body.rpartition(closing)
+        if opening in body or (opening == closing and closed and opening not in before):
+            return None
+    for tag in fmt.answer_tags or ():
+        body = body.replace(tag, "")
+    return body.strip() or None
+
+
+def build_tiny_classifier(folder: Path, model: str) -> Path:
+    """Save a random reward model with the configuration and tokenizer of the tiny ``model``."""
+    from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
+
+    AutoModelForSequenceClassification.from_config(
+        AutoConfig.from_pretrained(model, num_labels=1)
+    ).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(model).save_pretrained(folder)
+    return folder

@@ -92,6 +92,8 @@ def smoke_overrides(path: Path, method: str, config: Settings) -> Settings:
     overrides = {key: value for key, value in small.items() if key in keys}
     overrides |= {key: value for key, value in _IF_SET.items() if key in config}
     if entries := config.get("reward_models"):  # also replaces judges, which need a server
+        from r1_recipes.extras.judges import build_tiny_classifier
+
         tiny = {"model": str(build_tiny_classifier(folder / "judge", model)), "prompt": None}
         overrides["reward_models"] = {
             name: entry | tiny if isinstance(entry, dict) else entry
@@ -205,15 +207,4 @@ def build_tiny_model(folder: Path, config: Settings) -> Path:
     )
     Qwen2ForCausalLM(qwen).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    return folder
-
-
-def build_tiny_classifier(folder: Path, model: str) -> Path:
-    """Save a random reward model with the configuration and tokenizer of the tiny ``model``."""
-    from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
-
-    AutoModelForSequenceClassification.from_config(
-        AutoConfig.from_pretrained(model, num_labels=1)
-    ).save_pretrained(folder)
-    AutoTokenizer.from_pretrained(model).save_pretrained(folder)
     return folder

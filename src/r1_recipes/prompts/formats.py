@@ -152,8 +152,10 @@ class ResponseFormat:
         """Return the text before the answer, the answer, and the text after it."""
         if self.boxed:
             spans = [span for span in boxed_spans(rest) if rest[slice(*span)].strip()]
-            if len({rest[start:end].strip() for start, end in spans}) != 1:
-                return rest, "", ""  # no box, or two that contradict each other
+            found = {rest[start:end].strip() for start, end in spans}
+            if len(found) != 1 or _OPENING.search(rest, spans[-1][1]):
+                # No box, two that contradict each other, or a last one that never closes.
+                return rest, "", ""
             start, end = spans[-1]
             return rest[: rest.rindex("\\", 0, start)], rest[start:end], rest[end + 1 :]
         if self.answer_tags:

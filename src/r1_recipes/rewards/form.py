@@ -99,22 +99,6 @@ def repetition_penalty(
     return get_repetition_penalty_reward(repetition_n_grams, repetition_max_penalty)(words)
 
 
-def shown_text(fmt: ResponseFormat, completion: str) -> str | None:
-    """Return the text after the reasoning, stripped and without answer tags.
-
-    Return ``None`` if the reasoning is not closed or nothing follows it.
-    """
-    body = fmt.full_text(completion)
-    if fmt.reasoning_tags:
-        opening, closing = fmt.reasoning_tags
-        before, closed, body = body.rpartition(closing)
-        if opening in body or (opening == closing and closed and opening not in before):
-            return None
-    for tag in fmt.answer_tags or ():
-        body = body.replace(tag, "")
-    return body.strip() or None
-
-
 # Length in tokens, from TRL's column ``completion_ids``
 
 

@@ -117,7 +117,7 @@ class SaveAndStop(TrainerCallback):
                 return
             raise KeyboardInterrupt
         self.requested = time.monotonic()
-        if processes.is_main_process():
+        if processes.rank() == 0:
             # Not sys.stderr: the signal may have interrupted a write to it. Accelerate's launcher
             # of one process ends at the first Ctrl-C, so a second one would not arrive here.
             text = (

@@ -64,7 +64,7 @@ def open_run(recipe: Recipe) -> Run:
         RecipeError: The folder holds another run, or another process writes to it.
     """
     folder = Path(recipe.training.output_dir)
-    if processes.is_main_process():
+    if processes.rank() == 0:
         files.hold(folder)
     before = read(folder)
     run = Run(recipe, folder, newest_checkpoint(folder))
@@ -87,7 +87,7 @@ def open_run(recipe: Recipe) -> Run:
             f"save_only_model: {run.checkpoint} has no optimizer to resume with. Fix: another "
             f"--output_dir, with --model_name_or_path {run.checkpoint}"
         )
-    if processes.is_main_process():
+    if processes.rank() == 0:
         record(run)
     return run
 
@@ -102,7 +102,7 @@ def newest_checkpoint(folder: Path) -> Path | None:
         if is_whole(path):
             return path
         logger.warning("%s is not complete (the run was killed, or the disk full); skipped", path)
-        if processes.is_main_process():
+        if processes.rank() == 0:
             aside = folder / f"_torn-{path.name}"
             shutil.rmtree(aside, ignore_errors=True)
             path.rename(aside)
@@ -200,7 +200,7 @@ def warn_of_changed_rows(run: Run, rows: Dataset) -> None:
             before[0],
             now[0],
         )
-    if processes.is_main_process():
+    if processes.rank() == 0:
         note(run.output_dir, rows=now)
 
 
@@ -220,7 +220,7 @@ def refresh_page(folder: Path) -> None:
 
     A fault is a warning, because it must not stop the run.
     """
-    if processes.is_main_process() and folder.is_dir() and not is_temporary(folder):
+    if processes.rank() == 0 and folder.is_dir() and not is_temporary(folder):
         from r1_recipes.extras import report  # heavy
 
         try:

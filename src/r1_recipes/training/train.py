@@ -61,7 +61,7 @@ def start(argv: Sequence[str] | None, method: str) -> Run:
         check_machine(recipe)
     check_rewards(recipe)
     run = open_run(recipe)
-    if processes.is_main_process():
+    if processes.rank() == 0:
         file = logging.FileHandler(run.output_dir / "run.log", encoding="utf-8", errors="replace")
         log_to(file, "%(asctime)s %(levelname)s %(name)s: %(message)s")
     logger.info("%s: %s -> %s", recipe.path, method, run.output_dir)

@@ -195,6 +195,68 @@ def test_a_template_without_a_system_role_writes_the_instruction_before_the_ques
     assert "<start_of_turn>user\nBe brief.\n\n1+1?<end_of_turn>" in text
 
 
+def test_turns_that_a_template_refuses_are_dropped_by_name_before_the_run(
+    write_recipe: Callable[..., str], model: Callable[[str], str]
+) -> None:
+    """GRPO would end in the middle of a run, each time at the same row."""
+    recipe = load_recipe([write_recipe("grpo", model_name_or_path=model("gemma"))], "grpo")
+    tokenizer, fmt = load_tokenizer(recipe)
+    good = {"prompt": [ASKED], "solution": "2"}
+    bad = {"prompt": [ASKED, ASKED], "solution": "2"}
+    script = dataclasses.replace(recipe.script, mapper="prompt_solution")
+    rows = Dataset.from_list([good, bad])
+    made, report = load_dataset(script, fmt, "grpo", tokenizer=tokenizer, rows=rows)
+    assert len(made) == 1 and "the chat template cannot write it" in str(report)
+
+
+def call_of(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    tool = {"type": "function", "function": {"name": name, "parameters": arguments}}
+    called = {"type": "function", "function": {"name": name, "arguments": arguments}}
+    turns = [ASKED, {"role": "assistant", "content": "", "tool_calls": [called]}]
+    return {"messages": turns, "tools": [tool]}
+
+
+def test_a_call_in_parquet_has_the_arguments_of_its_own_row(tmp_path: Path) -> None:
+    """Parquet has every key in every struct: {"city": "Rome", "a": null} would be trained on."""
+    given = [{"city": "Rome"}, {"a": 1}]
+    rows = [call_of(name, arguments) for name, arguments in zip("xy", given, strict=True)]
+    Dataset.from_list(rows).to_parquet(str(tmp_path / "rows.parquet"))
+    args = RecipeArguments(dataset_name=str(tmp_path / "rows.parquet"))
+    made, _ = load_dataset(args, get_response_format("boxed"), "sft")
+    calls = [row["completion"][-1]["tool_calls"][0]["function"]["arguments"] for row in made]
+    assert calls == given
+    assert [row["tools"][0]["function"]["parameters"] for row in made] == given
+
+
+@pytest.mark.parametrize("key", ["system_prompt", "prompt_template"])
+def test_an_instruction_that_whole_conversations_would_lose_is_refused(key: str) -> None:
+    rows = Dataset.from_list([{"messages": [ASKED, {"role": "assistant", "content": "2"}]}])
+    keys: dict[str, Any] = {key: "Now: {question}"}
+    fmt = get_response_format("boxed", system_prompt=keys.get("system_prompt"))
+    with pytest.raises(RecipeError, match=f"{key}.*mapper: conversations"):
+        load_dataset(RecipeArguments(dataset_name="rows", **keys), fmt, "sft", rows=rows)
+    keys |= {"mapper": "conversations", "mapper_config": {"well_formed": False}}
+    args = RecipeArguments(dataset_name="rows", **keys)
+    made, _ = load_dataset(args, fmt, "sft", rows=rows)
+    assert any("Now: " in message["content"] for message in made[0]["prompt"])
+
+
+def test_a_number_that_lost_its_last_digits_is_no_reference_answer() -> None:
+    numbers = [float(2**64), float(2**53), 1e23, 72.0]
+    rows = Dataset.from_list([{"prompt": "?", "solution": number} for number in numbers])
+    args = RecipeArguments(dataset_name="rows", mapper="prompt_solution")
+    made, report = load_dataset(args, get_response_format("boxed"), "grpo", rows=rows)
+    assert [row["solution"] for row in made] == ["1e+23", "72"]
+    assert "digits" in str(report)
+
+
+def test_a_slot_that_is_no_column_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    row = {"prompt": "1+1?", "hint": "Add."}
+    made = grpo(row, prompt_template="{question} {hnt} {hint} {x}")
+    assert made["prompt"][0]["content"] == "1+1? {hnt} Add. {x}"
+    assert "{hnt}" in caplog.text and "{x}" not in caplog.text
+
+
 @pytest.mark.parametrize(("name", "said"), [("gemma", True), ("qwen3", False)])
 def test_tools_that_no_prompt_shows_are_named(
     write_recipe: Callable[..., str],

@@ -35,6 +35,8 @@ READ: dict[str, list[tuple[str, str | None, bool]]] = {
         (THOUGHT + "\\boxed{5} or \\boxed{72}", None, False),
         (THOUGHT + "\\boxed{\\frac{1}{2}}", "\\frac{1}{2}", True),
         (THOUGHT + "\\boxed{72", None, False),
+        (THOUGHT + "\\boxed{5}, no: \\boxed{72", None, False),  # cut: 5 is not the answer
+        (THOUGHT + "\\boxed{5} hmm \\boxed{}", None, False),
         (THOUGHT + "\\boxed{72}, so \\boxed{ 72 }", "72", False),
         (THOUGHT + "\\boxed {72}", "72", True),
         (THOUGHT + "\\fbox{72}", "72", True),

@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     with console.reported_errors():
         options, overrides = parser.parse_known_args(argv)
-        if not processes.is_main_process():
+        if processes.rank():
             return
         report = Report(options.brief)
         # What a run refuses, too: nothing more can be checked.

@@ -163,6 +163,13 @@ def _check_spread(report: Report, table: Any, weights: Mapping[str, float]) -> N
     for name in scores.columns.drop("sum"):
         if not varied[name].any():
             message = f"{name}: no group has spread, so GRPO learns nothing from it"
+            if name.removeprefix("reward ") in ANSWERS and varied["sum"].any():
+                # Advantages are divided by the group's deviation, so a small weight does not help.
+                message += (
+                    ". The other rewards alone then train the model, whatever their weights, and "
+                    "it may stop to reason for the sake of the form (docs/results.md). Fix: a "
+                    "response_format that it writes already (boxed), or SFT first"
+                )
             report.add(WARNING, "signal.reward", message)
     flat = ~varied["sum"]
     count, groups = int(flat.sum()), len(flat)
