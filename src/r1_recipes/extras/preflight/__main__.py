@@ -12,6 +12,7 @@ from typing import Any
 from unittest import mock
 
 from r1_recipes.common import console, processes
+from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.files import read_yaml
 from r1_recipes.extras.preflight import data, fit, rewards
 from r1_recipes.extras.preflight.findings import ERROR, OK, WARNING, Report, evenly_spaced
@@ -115,6 +116,8 @@ def read_recipe(argv: Sequence[str], processes: int) -> Recipe:
     """Return the recipe as a run with this number of processes would read it."""
     settings = read_yaml(Path(argv[0]))
     keys = {word.partition("=")[0].removeprefix("--") for word in argv}.union(settings)
+    if "teacher_model_name_or_path" in keys:
+        raise RecipeError(f"{argv[0]}: preflight reads recipes of grpo and sft. Fix: --smoke")
     method = "sft" if keys.isdisjoint(_GRPO_KEYS) else "grpo"
     return load_recipe(argv, method, smoke_overrides, processes)
 
