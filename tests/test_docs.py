@@ -83,6 +83,26 @@ def test_every_key_reward_and_format_is_documented():
     assert sorted(name for name in names if f"`{name}`" not in text) == []
 
 
+@pytest.mark.parametrize("name", ["README.md", "README.zh.md"])
+def test_the_recipe_and_the_reward_of_readme_work(tmp_path, monkeypatch, name):
+    from r1_recipes.recipe import load_recipe
+    from r1_recipes.rewards import get_reward_funcs
+
+    text = text_of(REPOSITORY / name)
+    (recipe,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    module = f"rewards_of_{name.replace('.', '_')}"
+    (tmp_path / f"{module}.py").write_text(code, encoding="utf-8")
+    (tmp_path / "mine.yaml").write_text(recipe.replace("my_rewards", module), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    loaded = load_recipe(["mine.yaml"], "grpo")
+    right, own = get_reward_funcs(loaded.script.reward_funcs, loaded.script.response_format)
+    texts = ["2 + 2 = 4.\nSo \\boxed{4}.", "4\n4"]
+    completions = [[{"role": "assistant", "content": text}] for text in texts]
+    assert right(completions=completions, solution=["4", "4"]) == [1.0, 0.0]
+    assert own(completions=completions) == [1.0, 0.5]
+
+
 @pytest.mark.parametrize("name", ["your_data.md", "your_data.zh.md"])
 def test_the_mapper_of_the_guide_works(tmp_path, monkeypatch, name):
     from r1_recipes.data import get_mapper
