@@ -97,7 +97,7 @@ def test_the_recipe_and_the_reward_of_readme_work(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     loaded = load_recipe(["mine.yaml"], "grpo")
     right, own = get_reward_funcs(loaded.script.reward_funcs, loaded.script.response_format)
-    texts = ["2 + 2 = 4.\nSo \\boxed{4}.", "4\n4"]
+    texts = ["2 + 2 = 4.\nSo \\boxed{4}.", "5\n5"]
     completions = [[{"role": "assistant", "content": text}] for text in texts]
     assert right(completions=completions, solution=["4", "4"]) == [1.0, 0.0]
     assert own(completions=completions) == [1.0, 0.5]
