@@ -228,6 +228,23 @@ def test_a_call_in_parquet_has_the_arguments_of_its_own_row(tmp_path: Path) -> N
     assert [row["tools"][0]["function"]["parameters"] for row in made] == given
 
 
+def test_the_tools_of_a_recipe_are_in_the_rows_that_sft_gets() -> None:
+    """Else the model would learn to call what its prompt never names."""
+    rows = Dataset.from_list([{"messages": [ASKED, {"role": "assistant", "content": "2"}]}])
+    args = RecipeArguments(dataset_name="rows", tools=["calculator"])
+    made, _ = load_dataset(args, get_response_format("boxed"), "sft", rows=rows)
+    assert json.loads(made[0]["tools"])[0]["function"]["name"] == "calculator"
+
+
+@pytest.mark.parametrize("turns", [1, 2])
+def test_a_conversation_without_an_answer_is_dropped(turns: int) -> None:
+    rows = Dataset.from_list([{"messages": [ASKED] * turns}])
+    with pytest.raises(RecipeError, match="no assistant message"):
+        load_dataset(
+            RecipeArguments(dataset_name="rows"), get_response_format("boxed"), "sft", rows=rows
+        )
+
+
 @pytest.mark.parametrize("key", ["system_prompt", "prompt_template"])
 def test_an_instruction_that_whole_conversations_would_lose_is_refused(key: str) -> None:
     rows = Dataset.from_list([{"messages": [ASKED, {"role": "assistant", "content": "2"}]}])
