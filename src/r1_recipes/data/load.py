@@ -199,14 +199,15 @@ def _rendered(
             say_once("column tools: the chat template does not write it, so no prompt has it")
 
     # In a JSON file a null is one that somebody wrote.
-    structs = rows.info.builder_name != "json" and "{'" in str([*rows.features.values()])
+    typed = how.method == "sft" and rows.info.builder_name != "json"
 
     def render(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
         made: list[dict[str, Any]] = []
         for values in zip(*batch.values(), strict=True):
-            cells = dict(
-                zip(columns, _without_nones([*values]) if structs else values, strict=True)
-            )
+            cells = {
+                name: _without_nones(cell) if typed and isinstance(cell, list) else cell
+                for name, cell in zip(columns, values, strict=True)
+            }
             row = Row(cells)
             row.read = read
             try:
@@ -241,7 +242,7 @@ def _rendered(
 
 
 def _without_nones(value: Any) -> Any:
-    """Leave out the keys that Parquet adds to a struct because other rows have them."""
+    """Leave out the keys that Parquet adds to messages and tools because other rows have them."""
     if isinstance(value, dict):
         return {key: _without_nones(item) for key, item in value.items() if item is not None}
     return [*map(_without_nones, value)] if isinstance(value, list) else value
@@ -264,7 +265,7 @@ def _mapper(how: Rendering, part: Part, columns: list[str]) -> Any:
         if name != "auto":
             config = {"whole": True}
             for key in ("system_prompt", "prompt_template", "few_shot"):
-                asked = getattr(part, key, None) or getattr(args, key)
+                asked = getattr(part if args.dataset_mixture else args, key, None)
                 require(
                     not asked,
                     key,

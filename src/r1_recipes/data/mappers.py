@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError, unknown_name
-from r1_recipes.common.plugins import Registry
+from r1_recipes.common.plugins import NAMES, Registry
 from r1_recipes.data.messages import SkipRow, as_prompt, exchange, read_messages, with_earlier
 from r1_recipes.prompts.formats import boxes
 
@@ -100,7 +100,7 @@ def _fitting(columns: Collection[str]) -> str:
             f"mapper: auto: no mapper fits the columns {', '.join(columns)}. "
             f"Fix: name one of {', '.join(MAPPERS)}, or set prompt_column and solution_column"
         )
-    return max(fitting, key=lambda name: fitting[name])
+    return max(fitting, key=lambda name: (fitting[name], name not in NAMES["mapper"]))
 
 
 def example_rows(name: str) -> list[dict[str, Any]]:
@@ -135,7 +135,7 @@ def text(row: dict[str, Any], column: str, needed: bool = True) -> str:
     if isinstance(value, float) and value.is_integer():
         if abs(value) < 2**53:
             value = int(value)  # 72 in a column with decimals, or with an empty cell
-        elif len(str(value)) > 16:  # 1e+23 is what it says
+        elif float(f"{value:.15g}") != value:  # 1e+23 and 20! are what they say
             raise SkipRow(f"column {column!r} has more digits than a float keeps. Fix: a text")
     # Do not test for truth: a reference answer may be the number 0. NaN is not equal to itself.
     cell = "" if value in (None, [], {}, b"") or value != value else str(value).strip()

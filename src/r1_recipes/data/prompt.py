@@ -93,7 +93,7 @@ def trainer_columns(row: dict[str, Any], mapped: MappedRow, how: Rendering) -> d
     calls = "tool_calls" in mapped or any(len(message) > 2 for message in columns["prompt"])
     if calls and how.method != "sft":
         raise SkipRow("a call of a tool, which only sft can use")
-    if how.turn_tokens:
+    if how.tokenizer is not None:
         _check_texts(columns, how)
     return columns
 
@@ -109,7 +109,7 @@ def _check_roles(tokenizer: Any, roles: tuple[str, ...]) -> None:
 
 
 def _check_texts(columns: dict[str, Any], how: Rendering) -> None:
-    roles = tuple(message["role"] for message in columns["prompt"])
+    roles = tuple(turn["role"] for turn in columns["prompt"] + columns.get("completion", []))
     if "tool" not in roles:  # which belongs to a call
         _check_roles(how.tokenizer, roles)
     turns = chain(*(columns.get(key, ()) for key in ("prompt", "completion", "chosen", "rejected")))
@@ -260,7 +260,7 @@ def _filled(template: str, row: dict[str, Any], mapped: MappedRow) -> str:
 
     def written(slot: re.Match[str]) -> str:
         value = mapped[slot[1]] if slot[1] in mapped else row.get(slot[1], slot[0])
-        if value == slot[0] and re.fullmatch(r"[a-z]\w\w+", slot[1]):
+        if value == slot[0] and re.fullmatch(r"[^\W\d_]\w\w+|[^\0-\x7f]+", slot[1]):
             say_once(f"prompt_template: {slot[0]} is no column, so every prompt has it as it is")
         value = "" if value is None else value
         return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

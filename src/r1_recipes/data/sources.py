@@ -63,7 +63,7 @@ def load_rows(
         place = _place(path, name, split, config, revision, hub)
         tables = (
             _tables(path / place.get("data_dir", ""), split.partition("[")[0])
-            if path.is_dir()
+            if path.is_dir() and not place.get("name")
             else [path] * (place["path"] == "csv")
         )
         if tables:
@@ -143,18 +143,14 @@ def _part(source: Any, split: str) -> Dataset:
     return splits[part.splitname].select(range(part.from_, part.to))
 
 
-def _tables(path: Path, split: str) -> list[Path]:
-    """Return a folder's CSV files of a split, by the first word of their paths that names one.
+def _tables(folder: Path, split: str) -> list[Path]:
+    """Return a folder's CSV files of a split, as datasets chooses them by their paths."""
+    from datasets.data_files import DataFilesDict, get_data_patterns  # heavy
 
-    A path without such a word is train, also latest.csv, which only ends in test.
-    """
-    word = re.compile(rf"(?<![a-z])({re.escape(split)}|train|test|valid)", re.IGNORECASE)
-    files = {file: word.search(str(file.relative_to(path))) for file in path.rglob("*.[ct]sv")}
-    return [
-        file
-        for file, found in sorted(files.items())
-        if split.startswith(found[1].lower() if found else "train")
-    ]
+    found = DataFilesDict.from_patterns(
+        get_data_patterns(str(folder)), str(folder), allowed_extensions=[".csv", ".tsv"]
+    )
+    return [Path(file) for file in found.get(split, ())]
 
 
 def _read_csv(path: Path) -> Dataset:

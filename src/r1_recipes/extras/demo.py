@@ -50,7 +50,7 @@ def smollm2_checkpoint() -> Path:
     if importlib.util.find_spec("gguf") is None:
         raise RecipeError(
             f"embedded:{target.name}: needs the package gguf, which is not installed. "
-            f"Fix: pip install -c constraints.txt -e '.[demo]'"
+            "Fix: pip install -c constraints.txt -e '.[demo]'"
         )
     target.parent.mkdir(parents=True, exist_ok=True)
     # Build it in a temporary folder and rename it at the end, so that it is never incomplete.

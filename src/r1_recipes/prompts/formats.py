@@ -154,7 +154,7 @@ class ResponseFormat:
             spans = [span for span in boxed_spans(rest) if rest[slice(*span)].strip()]
             found = {rest[start:end].strip() for start, end in spans}
             if len(found) != 1 or _OPENING.search(rest, spans[-1][1]):
-                # No box, two that contradict each other, or a last one that never closes.
+                # No box, two that contradict each other, or a last one that is empty or open.
                 return rest, "", ""
             start, end = spans[-1]
             return rest[: rest.rindex("\\", 0, start)], rest[start:end], rest[end + 1 :]

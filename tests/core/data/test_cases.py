@@ -203,6 +203,11 @@ def test_turns_that_a_template_refuses_are_dropped_by_name_before_the_run(
     tokenizer, fmt = load_tokenizer(recipe)
     good = {"prompt": [ASKED], "solution": "2"}
     bad = {"prompt": [ASKED, ASKED], "solution": "2"}
+    answered = {"role": "assistant", "content": "2"}
+    whole = [{"messages": [ASKED, answered]}, {"messages": [ASKED, answered, answered]}]
+    script = dataclasses.replace(recipe.script, mapper="auto")
+    kept, _ = load_dataset(script, fmt, "sft", tokenizer=tokenizer, rows=Dataset.from_list(whole))
+    assert len(kept) == 1
     script = dataclasses.replace(recipe.script, mapper="prompt_solution")
     rows = Dataset.from_list([good, bad])
     made, report = load_dataset(script, fmt, "grpo", tokenizer=tokenizer, rows=rows)
@@ -259,19 +264,20 @@ def test_an_instruction_that_whole_conversations_would_lose_is_refused(key: str)
 
 
 def test_a_number_that_lost_its_last_digits_is_no_reference_answer() -> None:
-    numbers = [float(2**64), float(2**53), 1e23, 72.0]
+    numbers = [float(2**64), float(2**53), 1e23, 2432902008176640000.0, 72.0]
     rows = Dataset.from_list([{"prompt": "?", "solution": number} for number in numbers])
     args = RecipeArguments(dataset_name="rows", mapper="prompt_solution")
     made, report = load_dataset(args, get_response_format("boxed"), "grpo", rows=rows)
-    assert [row["solution"] for row in made] == ["1e+23", "72"]
+    assert [row["solution"] for row in made] == ["1e+23", "2.43290200817664e+18", "72"]
     assert "digits" in str(report)
 
 
 def test_a_slot_that_is_no_column_is_named(caplog: pytest.LogCaptureFixture) -> None:
     row = {"prompt": "1+1?", "hint": "Add."}
-    made = grpo(row, prompt_template="{question} {hnt} {hint} {x}")
-    assert made["prompt"][0]["content"] == "1+1? {hnt} Add. {x}"
-    assert "{hnt}" in caplog.text and "{x}" not in caplog.text
+    made = grpo(row, prompt_template="{question} {Hnt} {提示} {hint} {x}")
+    assert made["prompt"][0]["content"] == "1+1? {Hnt} {提示} Add. {x}"
+    assert all((slot in caplog.text) is said for slot, said in (("{Hnt}", True), ("{x}", False)))
+    assert "{提示}" in caplog.text
 
 
 @pytest.mark.parametrize(("name", "said"), [("gemma", True), ("qwen3", False)])

@@ -46,7 +46,7 @@ def test_texts_beside_numbers_are_as_they_stand_in_the_file(tmp_path: Path) -> N
 
 
 def test_a_folder_of_csv_files_has_the_cells_of_its_files(tmp_path: Path) -> None:
-    tables(tmp_path, {"latest_train_1": "007", "train_2": "NA", "test": "1.0"})
+    tables(tmp_path, {"train_1": "007", "train_2": "NA", "test": "1.0", ".hidden/train": "x"})
     assert load_rows(str(tmp_path), "train").to_list() == [{"a": "007"}, {"a": "NA"}]
     assert load_rows(str(tmp_path), "test").to_list() == [{"a": "1.0"}]
     assert load_rows(str(tmp_path), "train[1:]").to_list() == [{"a": "NA"}]
@@ -54,8 +54,12 @@ def test_a_folder_of_csv_files_has_the_cells_of_its_files(tmp_path: Path) -> Non
 
 def test_a_folder_of_csv_files_keeps_its_splits_and_configurations_apart(tmp_path: Path) -> None:
     """Rows of test/ would be trained on, and rows of another configuration."""
-    tables(tmp_path, {"de/train/0": "1", "de/Test/0": "2", "en/latest": "3"})
-    for config, split, cell in (("de", "train", "1"), ("de", "test", "2"), ("en/", "train", "3")):
+    tables(tmp_path, {"de/train/0": "007", "de/test/0": "2", "en/latest": "03"})
+    for config, split, cell in (
+        ("de", "train", "007"),
+        ("de", "test", "2"),
+        ("en/", "train", "03"),
+    ):
         assert load_rows(str(tmp_path), split, config=config).to_list() == [{"a": cell}]
 
 

@@ -160,15 +160,17 @@ def _check_spread(report: Report, table: Any, weights: Mapping[str, float]) -> N
     varied = by_group.max() - by_group.min() > 1e-9
     summary = scores.agg(["count", "mean", "std"]).T.assign(groups_with_spread=varied.mean())
     report.show("signal", f"{len(table)} completions in {len(varied)} groups:", summary)
+    answers = [name for name in scores if name.removeprefix("reward ") in ANSWERS]
+    none_right = (scores[answers] == 0).all(axis=None)
     for name in scores.columns.drop("sum"):
         if not varied[name].any():
             message = f"{name}: no group has spread, so GRPO learns nothing from it"
-            if name.removeprefix("reward ") in ANSWERS and varied["sum"].any():
+            if name in answers and none_right and varied["sum"].any():
                 # Advantages are divided by the group's deviation, so a small weight does not help.
                 message += (
                     ". The other rewards alone then train the model, whatever their weights, and "
                     "it may stop to reason for the sake of the form (docs/results.md). Fix: a "
-                    "response_format that it writes already (boxed), or SFT first"
+                    "response_format that it writes already, or SFT first"
                 )
             report.add(WARNING, "signal.reward", message)
     flat = ~varied["sum"]
