@@ -195,8 +195,13 @@ def _rendered(
         types |= {"prompt": List(Json()), "completion": List(Json())}
         features = Features(types | ({"tools": Value("string")} if how.tools else {}))
         read.update(keep)
-        if "tools" in keep and "tools" not in str(getattr(how.tokenizer, "chat_template", "tools")):
-            say_once("column tools: the chat template does not write it, so no prompt has it")
+        if "tools" in keep and (
+            how.tools or "tools" not in str(getattr(how.tokenizer, "chat_template", "tools"))
+        ):
+            say_once(
+                "column tools: no prompt has it. The recipe's tools replace it, or the chat "
+                "template writes none"
+            )
 
     # In a JSON file a null is one that somebody wrote.
     typed = how.method == "sft" and rows.info.builder_name != "json"

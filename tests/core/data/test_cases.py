@@ -280,17 +280,22 @@ def test_a_slot_that_is_no_column_is_named(caplog: pytest.LogCaptureFixture) -> 
     assert "{提示}" in caplog.text
 
 
-@pytest.mark.parametrize(("name", "said"), [("gemma", True), ("qwen3", False)])
+@pytest.mark.parametrize(
+    ("name", "keys", "said"),
+    [("gemma", {}, True), ("qwen3", {}, False), ("qwen3", {"tools": ["calculator"]}, True)],
+)
 def test_tools_that_no_prompt_shows_are_named(
     write_recipe: Callable[..., str],
     model: Callable[[str], str],
     caplog: pytest.LogCaptureFixture,
     name: str,
+    keys: dict[str, Any],
     said: bool,
 ) -> None:
     tool = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
     row = {"messages": [ASKED, {"role": "assistant", "content": "2"}], "tools": [tool]}
-    rendered(write_recipe("sft", model_name_or_path=model(name), mapper="auto"), "sft", row)
+    keys = {"model_name_or_path": model(name), "mapper": "auto", **keys}
+    rendered(write_recipe("sft", **keys), "sft", row)
     assert ("column tools" in caplog.text) is said
 
 
