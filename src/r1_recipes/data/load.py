@@ -190,8 +190,10 @@ def _rendered(
     if how.method == "sft":
         # Messages may have calls of tools, with any arguments. What other methods get is typed by
         # the first rows.
-        types = {column: rows.features[column] for column in keep}
-        types |= {column: Json() for column in keep if "{" in str(types[column])}
+        types = {
+            column: Json() if "{" in str(rows.features[column]) else rows.features[column]
+            for column in keep
+        }
         types |= {"prompt": List(Json()), "completion": List(Json())}
         features = Features(types | ({"tools": Value("string")} if how.tools else {}))
         read.update(keep)

@@ -101,9 +101,10 @@ def trainer_columns(row: dict[str, Any], mapped: MappedRow, how: Rendering) -> d
 @functools.cache
 def _check_roles(tokenizer: Any, roles: tuple[str, ...]) -> None:
     """Skip turns that a chat template refuses, as Gemma's refuses two questions in a row."""
-    turns = [{"role": role, "content": "?"} for role in roles]
     try:
-        tokenizer.apply_chat_template(turns, tokenize=False)
+        tokenizer.apply_chat_template(
+            [{"role": role, "content": "?"} for role in roles], tokenize=False
+        )
     except TemplateError as error:
         raise SkipRow(f"the chat template cannot write it: {error}") from None
 

@@ -152,10 +152,8 @@ class ResponseFormat:
         """Return the text before the answer, the answer, and the text after it."""
         if self.boxed:
             spans = [span for span in boxed_spans(rest) if rest[slice(*span)].strip()]
-            found = {rest[start:end].strip() for start, end in spans}
-            if len(found) != 1 or _OPENING.search(rest, spans[-1][1]):
-                # No box, two that contradict each other, or a last one that is empty or open.
-                return rest, "", ""
+            if len({rest[start:end].strip() for start, end in spans}) != 1 or left_open(rest):
+                return rest, "", ""  # no box, or two that contradict each other
             start, end = spans[-1]
             return rest[: rest.rindex("\\", 0, start)], rest[start:end], rest[end + 1 :]
         if self.answer_tags:
@@ -201,6 +199,11 @@ def boxed_spans(text: str) -> Iterator[tuple[int, int]]:
 def boxes(text: str) -> list[str]:
     r"""Return what each balanced ``\boxed{…}`` holds, stripped."""
     return [text[start:end].strip() for start, end in boxed_spans(text)]
+
+
+def left_open(text: str) -> bool:
+    r"""Return whether the last ``\boxed{`` of a text never closes, or holds nothing."""
+    return any(not any(boxes(r"\boxed{" + last)) for last in _OPENING.split(text)[1:][-1:])
 
 
 def template_prefill(generation_prompt: str, fmt: ResponseFormat) -> str:

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from r1_recipes.prompts.formats import boxes
+from r1_recipes.prompts.formats import boxes, left_open
 from r1_recipes.verification.numbers import read_number
 from r1_recipes.verification.spelling import clean, squeezed
 from r1_recipes.verification.trees import NAME, build, split
@@ -128,7 +128,7 @@ def final_answer(text: str) -> str | None:
     """Return the final answer of a whole completion, ``None`` if it commits to none. It is in the
     boxes, behind the last "answer is" or ``####``, or in a last line without words.
     """
-    found = boxes_of(text)
+    found = [] if left_open(text) else boxes_of(text)
     if len(found) == 1 and "\\boxed" not in found[0]:
         return found[0]
     if found or "\\boxed" in text:

@@ -93,6 +93,9 @@ def test_a_refusal_says_why(answer, refusal):
         ("First 48, then 24.\n\n$72$\n", "$72$"),
         ("First 48, then 24.\nHe sold 72 clips", None),  # a sentence commits to nothing
         ("", None),
+        (r"\boxed{5}. So the answer is \boxed{6", None),  # cut: 5 is not the answer
+        (r"\boxed{5} hmm \boxed{}", None),
+        (r"within \boxed{}: \boxed{5}", "5"),
     ],
 )  # fmt: skip
 def test_final_answer(text, answer):
