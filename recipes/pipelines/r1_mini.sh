@@ -9,14 +9,14 @@ out=outputs/r1_mini mini=recipes/cpu/r1_mini raw=embedded:SmolLM2-135M-Instruct
 # 1. Cold start: a few hundred sums, 55 % of them only estimated.
 python -m r1_recipes.sft recipes/cpu/demo_1_sft.yaml --output_dir $out/1_cold_start "$@"
 # 2. Reasoning RL: accuracy and language consistency. Preflight ends the script if no group of four has spread.
-[ -e $out/2_reasoning_rl ] || python -m r1_recipes.preflight $mini/2_reasoning_grpo.yaml --groups 4 --seconds 20 --brief "$@"
+[ -e $out/2_reasoning_rl ] || python -m r1_recipes.preflight $mini/2_reasoning_grpo.yaml --groups 4 --brief "$@"
 python -m r1_recipes.grpo $mini/2_reasoning_grpo.yaml "$@"
 # 3. Rejection sampling: several answers a question, the right and readable ones are kept.
 python -m r1_recipes.generate $mini/3_rejection_sampling.yaml "$@"
 # 4. SFT on reasoning and general data, from the raw model anew.
 python -m r1_recipes.sft $mini/4_sft.yaml "$@"
 # 5. RL for all scenarios: rule rewards where an answer can be checked, others for the rest.
-[ -e $out/5_all_scenarios_rl ] || python -m r1_recipes.preflight $mini/5_all_scenarios_grpo.yaml --groups 4 --seconds 20 --brief "$@"
+[ -e $out/5_all_scenarios_rl ] || python -m r1_recipes.preflight $mini/5_all_scenarios_grpo.yaml --groups 4 --brief "$@"
 python -m r1_recipes.grpo $mini/5_all_scenarios_grpo.yaml "$@"
 # 6. Distillation: the last model answers new questions, and the raw model learns from its answers.
 python -m r1_recipes.generate $mini/6_teacher_completions.yaml "$@"

@@ -122,7 +122,10 @@ def check_sampled(
     groups: int,
     seconds: float,
 ) -> None:
-    """Sample groups, and report whether GRPO can learn from them. None begins after ``seconds``."""
+    """Sample groups, and report whether GRPO can learn from them.
+
+    After ``seconds`` none begins, but four are sampled in any case: one alone says little.
+    """
     from transformers import set_seed  # heavy
 
     training, end = recipe.training, time.monotonic() + seconds
@@ -130,7 +133,7 @@ def check_sampled(
     generate = get_generator(recipe, tokenizer, fmt, "transformers", rows)
     set_seed(training.seed)  # the same command finds the same
     for index in evenly_spaced(len(rows), groups):
-        if drawn and time.monotonic() > end:
+        if len(drawn) >= 4 and time.monotonic() > end:
             break
         drawn.append(rows[index])
         made += generate(rows.select([index]), training.temperature, training.num_generations)
