@@ -35,7 +35,7 @@ _NEUTRAL = {"top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0}
 SHAPING = [
     "model_name_or_path", "model_revision", "dtype", "tools", "environment", "seed", "prefill",
     "max_tool_calling_iterations", "max_completion_length", "top_p", "top_k", "min_p",
-    "repetition_penalty", "chat_template_kwargs",
+    "repetition_penalty", "generation_kwargs", "chat_template_kwargs",
 ]  # fmt: skip
 # An engine refills its batch by itself, and waits for the longest completion only at the end of a
 # part. So it gets this many batches at once.
@@ -225,6 +225,8 @@ class TransformersGenerator:
         self.settings, self.tokenizer, self.model = recipe.training, tokenizer, load_model(recipe)
         ends = self.model.generation_config.eos_token_id
         self.ends = {tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None}
+        self.further = {"no_repeat_ngram_size": 0, **(recipe.training.generation_kwargs or {})}
+        self.ends.update(self.further.pop("stop_token_ids", ()))  # vLLM's name
 
     def __call__(self, rows: Any, temperature: float, count: int) -> list[list[Completion]]:
         import torch
@@ -256,6 +258,7 @@ class TransformersGenerator:
                 max_new_tokens=settings.max_completion_length,
                 pad_token_id=self.tokenizer.pad_token_id,
                 eos_token_id=sorted(self.ends),
+                **self.further,
             )
         made = [self.read(ids) for ids in output[:, inputs["input_ids"].shape[1] :].tolist()]
         return [made[start : start + count] for start in range(0, len(made), count)]
@@ -298,6 +301,7 @@ class VLLMGenerator:
             min_p=self.settings.min_p or 0.0,
             repetition_penalty=self.settings.repetition_penalty,
             max_tokens=self.settings.max_completion_length,
+            **(self.settings.generation_kwargs or {}),
         )
         # The tokens of training: vLLM's own chat() would render the template itself.
         encoded = self.tokenizer.apply_chat_template(
@@ -325,6 +329,7 @@ class ServerGenerator:
             self.options = dict(self.options.items() - _NEUTRAL.items())
         self.options["max_tokens"] = self.settings.max_completion_length
         self.options["chat_template_kwargs"] = self.settings.chat_template_kwargs
+        self.options |= self.settings.generation_kwargs or {}
 
     def __call__(self, rows: Any, temperature: float, count: int) -> list[list[Completion]]:
         prompts, seed = rows["prompt"], self.settings.seed

@@ -74,6 +74,12 @@ def test_transformers_gives_what_plain_generation_gives(tmp_path):
     assert [[made.text for made in group] for group in greedy] == [[text] for text in expected]
     assert [[made.text for made in group] for group in sampled] == [[text] * 2 for text in expected]
     assert len(set(expected)) > 1
+    # As in the recipes of base models that train with vLLM
+    sampling.generation_kwargs = {"stop_token_ids": list(range(1, len(tokenizer)))}
+    stopped = TransformersGenerator(
+        SimpleNamespace(model=model_settings, training=sampling), tokenizer
+    )(rows, 0.0, 1)
+    assert [made.tokens for group in stopped for made in group] == [1] * 3
     for made in (made for group in greedy + sampled for made in group):
         assert 0 < made.tokens <= 12 and (made.finished or made.tokens == 12)
 
@@ -109,9 +115,16 @@ def test_vllm_gets_its_own_share_precision_and_length(monkeypatch, write_recipe)
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *rest: spec if name == "vllm" else find(name)
     )
-    changes = {"vllm_gpu_memory_utilization": 0.3, "max_prompt_tokens": 100, "bf16": True}
+    further = {"generation_kwargs": {"stop_token_ids": [7]}}
+    changes = {
+        **further,
+        "vllm_gpu_memory_utilization": 0.3,
+        "max_prompt_tokens": 100,
+        "bf16": True,
+    }
     recipe = load_recipe([write_recipe("grpo", **changes), "--use_vllm", "true"], "grpo")
     recipe = for_generation(recipe, recipe.model.model_name_or_path, "vllm")
+    assert recipe.training.generation_kwargs == {"stop_token_ids": [7]}
     tokenizer, fmt = load_format(recipe, "vllm")
     get_generator(recipe, tokenizer, fmt, "vllm", ask("short", "a longer one"))
     [engine] = started

@@ -116,6 +116,7 @@ CONFIG = {
 def test_the_letter_is_that_of_the_right_option(name):
     mapped = get_mapper("multiple_choice", **CONFIG.get(name, {}))({**QUESTION, **ROWS[name]})
     assert mapped["solution"] == "B) the pancreas"
+
     assert mapped["question"].splitlines() == [
         "Which organ makes insulin?",
         "A) the liver",
@@ -123,3 +124,9 @@ def test_the_letter_is_that_of_the_right_option(name):
         "C) the spleen",
         "D) the lung",
     ]
+
+
+def test_options_may_have_columns_of_any_name():
+    row = {**QUESTION, **dict(zip(("1st", "2nd"), TEXTS, strict=False)), "answerKey": "B"}
+    mapper = get_mapper("multiple_choice", row.keys(), option_columns=["1st", "2nd"])
+    assert mapper(row)["solution"] == "B) the pancreas"

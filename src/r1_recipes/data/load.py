@@ -3,9 +3,9 @@
 Where does a row, or a part of it, go missing?
 
 - A **row** is dropped by ``SkipRow``, which a mapper, ``data/messages.py`` or ``data/prompt.py``
-  raises, by ``max_prompt_tokens`` or :func:`drop_unanswered`: :class:`LoadReport` counts each
-  reason. ``max_samples``, a mixture's ``weight`` and ``test_split_size`` leave out what they say,
-  and ``training/train.py`` logs what :func:`drop_overlap` leaves out.
+  raises, or by ``max_prompt_tokens``: :class:`LoadReport` counts each reason. ``max_samples``,
+  a mixture's ``weight`` and ``test_split_size`` leave out what they say, and ``training/train.py``
+  logs what :func:`drop_overlap` leaves out.
 - A **column** reaches the model through its mapper alone. :class:`Row` notes which columns the
   mapper and ``prompt_template`` look at. The others are in ``LoadReport.unused``, and in the log.
   Those that :func:`_kept_columns` returns still reach the rewards of GRPO: of one source all
@@ -219,10 +219,12 @@ def _rendered(
             row.read = read
             try:
                 rendered = trainer_columns(row, mapper(row), how)
-                made.append({name: cells[name] for name in keep} | rendered | task)
+                # Rows without tools have none, or a blank text.
+                kept = [name for name in keep if how.method != "sft" or cells[name] != ""]
+                made.append({name: cells[name] for name in kept} | rendered | task)
             except SkipRow as reason:
                 report.dropped[f"{where}{reason}"] += 1
-        names = dict.fromkeys(chain(["prompt"], *made))
+        names = dict.fromkeys(chain(["prompt"], keep, *made))
         return {name: [row.get(name) for row in made] for name in names}
 
     # map() would cast a mapper's text to the type of the source's column of the same name.
@@ -340,23 +342,10 @@ def _short_enough(dataset: Dataset, how: Rendering, report: LoadReport) -> Datas
             batch["prompt"], add_generation_prompt=True, return_dict=True, **tools
         )
         fits += [len(tokens) <= limit for tokens in encoded["input_ids"]]
-    return _kept(dataset, fits, report, f"prompt over max_prompt_tokens {limit}")
-
-
-def _kept(rows: Dataset, fits: list[bool], report: LoadReport, reason: str) -> Dataset:
     kept = [row for row, fit in enumerate(fits) if fit]
-    if len(kept) < len(rows):
-        report.dropped[reason] += len(rows) - len(kept)
-    report.kept = len(kept)
-    return rows.select(kept)
-
-
-def drop_unanswered(rows: Dataset, report: LoadReport) -> Dataset:
-    """Return the rows that have a reference answer, for a reward that compares with one."""
-    if "solution" not in rows.features or "nums" in rows.features:
-        return rows
-    fits = list(map(bool, rows["solution"]))
-    return _kept(rows, fits, report, "no reference answer, with which a reward compares")
+    # A sum of counters has no zeros.
+    report.dropped += Counter({f"prompt over max_prompt_tokens {limit}": len(fits) - len(kept)})
+    return dataset.select(kept)
 
 
 def drop_overlap(train: Dataset, held_out: Dataset) -> tuple[Dataset, int]:

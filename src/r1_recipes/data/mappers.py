@@ -14,6 +14,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Collection
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,8 @@ def get_mapper(name: str, columns: Collection[str] = (), /, **config: Any) -> Ma
             raise RecipeError(unknown_name(f"key of mapper {name!r}", key, parameters))
         if columns and key.endswith("_column") and column and column not in columns:
             raise RecipeError(f"{key}: {unknown_name('column', column, columns)}")
-    found = {*columns, *(parameters[key].default for key in config if key.endswith("_column"))}
+    defaults = [parameters[key].default for key in config if "_column" in key]
+    found = {*columns, *chain(*([one] if isinstance(one, str) else one or () for one in defaults))}
     needed = getattr(function, "columns", ()) if columns else ()
     lacking = [group for group in needed if not found & {*group.split("|")}]
     if lacking:

@@ -58,7 +58,10 @@ def read_messages(row: dict[str, Any], column: str, speaker: str = "") -> list[M
     value = value if isinstance(value, list) else [value]
     if not all(isinstance(message, dict) for message in value):
         raise SkipRow(f"column {column!r} holds no messages, but {value[0]!s:.60}")
-    return list(map(_read_message, value))
+    read = list(map(_read_message, value))
+    if not all(message["content"] for message in read if message["role"] == "user"):
+        raise SkipRow(f"column {column!r} has an empty message of the user")
+    return read
 
 
 def _parsed(text: str) -> Any:
@@ -115,8 +118,8 @@ def _read_calls(calls: Any) -> list[dict[str, Any]]:
     calls, read = _parsed(calls) if isinstance(calls, str) else calls, []
     for call in calls if isinstance(calls, list) else [calls]:
         function = dict(call.get("function") or call)
-        if isinstance(function.get("arguments"), str):
-            function["arguments"] = _parsed(function["arguments"])
+        given = function.get("arguments") or {}  # a call without any
+        function["arguments"] = _parsed(given) if isinstance(given, str) else given
         kept = {"id": call["id"]} if call.get("id") else {}
         read.append({"type": "function", **kept, "function": function})
     return read

@@ -18,7 +18,7 @@ from r1_recipes.common.plugins import NAMES, load
 if TYPE_CHECKING:
     from datasets import Dataset
 
-_READERS = {
+READERS = {
     ".parquet": "parquet",
     ".csv": "csv",  # read here
     ".tsv": "csv",
@@ -83,6 +83,7 @@ def load_rows(
                 types = Features(rows.features | dict.fromkeys(mixed, Json()))
                 rows = load_dataset(**place, split=split, features=types)
                 rows = _with_texts(rows, mixed)
+        rows = _with_names(rows)
         if not len(rows):
             raise ValueError("holds no rows")
     # A torn file, a wrong configuration, a network that is down: each library has types of its own,
@@ -90,6 +91,7 @@ def load_rows(
     except Exception as error:
         where = f"dataset_name: {name}{f' ({config})' if config else ''}, split {split!r}"
         cause = first_line(error.__cause__ or error)
+        cause += " Fix: iconv -f windows-1252 -t utf-8 FILE > NEW" * ("utf-8" in cause.casefold())
         beside = [] if path.exists() else [each.name for each in path.parent.glob("*")]
         for close in nearest(path.name, beside, 1):
             cause += f" Did you mean {path.parent / close}?"
@@ -100,11 +102,11 @@ def load_rows(
 def _place(
     path: Path, name: str, split: str, config: str | None, revision: str | None, hub: str
 ) -> dict[str, Any]:
-    reader, whole = _READERS.get(path.suffix.lower()), split.partition("[")[0]
+    reader, whole = READERS.get(path.suffix.lower()), split.partition("[")[0]
     if path.is_file() or reader:
         if not reader or whole not in ("train", "test", "validation"):
             raise ValueError(
-                f"a file ends in {', '.join(_READERS)}, and is read as train, test or validation"
+                f"a file ends in {', '.join(READERS)}, and is read as train, test or validation"
             )
         if not path.is_file():
             raise ValueError(f"no such file (looked in {Path.cwd()}, then beside the recipe)")
@@ -133,6 +135,15 @@ def _with_texts(rows: Dataset, columns: list[str]) -> Dataset:
     return rows
 
 
+def _with_names(rows: Dataset) -> Dataset:
+    """Return rows with the names of classes, which datasets stores as numbers, -1 for none."""
+    for name, kind in rows.features.items():
+        if names := getattr(kind, "names", None):
+            texts = [None if at in (None, -1) else names[at] for at in rows[name]]
+            rows = rows.remove_columns(name).add_column(name, texts)
+    return rows
+
+
 def _part(source: Any, split: str) -> Dataset:
     from datasets import Dataset, ReadInstruction  # heavy
 
@@ -144,13 +155,20 @@ def _part(source: Any, split: str) -> Dataset:
 
 
 def _tables(folder: Path, split: str) -> list[Path]:
-    """Return a folder's CSV files of a split, as datasets chooses them by their paths."""
+    """Return a folder's CSV files of a split, as datasets chooses them by their paths.
+
+    Of several kinds of files, it would read one in silence.
+    """
     from datasets.data_files import DataFilesDict, get_data_patterns  # heavy
 
     found = DataFilesDict.from_patterns(
-        get_data_patterns(str(folder)), str(folder), allowed_extensions=[".csv", ".tsv"]
+        get_data_patterns(str(folder)), str(folder), allowed_extensions=[*READERS]
     )
-    return [Path(file) for file in found.get(split, ())]
+    files = [Path(file) for file in found.get(split, ())]
+    kinds = {READERS[file.suffix] for file in files}
+    if len(kinds) > 1:
+        raise ValueError(f"holds files of several kinds: {', '.join(kinds)}. Fix: one per folder")
+    return files if kinds == {"csv"} else []
 
 
 def _read_csv(path: Path) -> Dataset:

@@ -15,10 +15,10 @@ import yaml
 from r1_recipes.common import console
 from r1_recipes.common.errors import RecipeError, located
 from r1_recipes.common.files import SHIPPED
-from r1_recipes.data.load import LoadReport, drop_unanswered, load_dataset
+from r1_recipes.data.load import LoadReport, load_dataset
 from r1_recipes.data.sources import load_rows
 from r1_recipes.prompts import get_response_format
-from r1_recipes.recipe.types import RecipeArguments
+from r1_recipes.recipe.types import GRPORecipeArguments
 from r1_recipes.rewards.call import right_answer
 from r1_recipes.verification.numbers import read_number
 from r1_recipes.verification.reading import choice_of, read_gold, spelled
@@ -114,12 +114,9 @@ def read_answers(
     chats = columns["mapper"] == "auto"
     if chats and options.method == "grpo":
         raise ValueError("grpo needs reference answers, got conversations. Fix: --method sft")
-    args = RecipeArguments(dataset_name=options.data, **columns)
+    args = GRPORecipeArguments(dataset_name=options.data, reward_funcs=["accuracy"], **columns)
     fmt = get_response_format("think_answer")
     rows, report = load_dataset(args, fmt, "sft" if chats else "grpo", rows=source)
-    rows = drop_unanswered(rows, report)
-    if not len(rows):
-        raise ValueError(f"all rows would be dropped: {report}")
     return [*filter(None, map(right_answer, () if chats else rows["solution"]))], report
 
 

@@ -1,5 +1,6 @@
 """Find a recipe's model, load its tokenizer with its chat template and prefill, and check both."""
 
+import re
 import shutil
 from dataclasses import replace
 from functools import partial
@@ -47,6 +48,14 @@ def load_tokenizer(recipe: Recipe) -> tuple[Any, ResponseFormat]:
     model.model_name_or_path = name = model_path(
         model.model_name_or_path, script.hub, model.model_revision
     )
+    adapters = Path(name, "adapter_config.json")
+    whole = r'"modules_to_save": \[|"use_dora": true'
+    if adapters.is_file() and re.search(whole, adapters.read_text(encoding="utf-8")):
+        raise RecipeError(
+            f"{recipe.path}: model_name_or_path: {name} has adapters with modules_to_save or DoRA, "
+            "which Transformers 5.17 reads in part, without a word. Fix: python -m "
+            f"r1_recipes.adapters {name}, then {name}/merged"
+        )
     try:
         tokenizer = from_pretrained("AutoTokenizer", recipe)
     # The model is offline, gated, misspelt or not a checkpoint. Transformers' message says which.

@@ -18,7 +18,7 @@ from r1_recipes.common.plugins import NAMES
 from r1_recipes.data.load import COLUMN_KEYS, COLUMNS_BY_KEYS
 from r1_recipes.data.mappers import MAPPERS
 from r1_recipes.data.mappers import example_rows as rows_of
-from r1_recipes.data.sources import load_rows
+from r1_recipes.data.sources import READERS, load_rows
 from r1_recipes.prompts import CHATML, get_response_format
 from r1_recipes.recipe.types import RecipeArguments, Settings, argument_types
 
@@ -107,20 +107,17 @@ def is_temporary(output_dir: Path) -> bool:
     return output_dir.parent.name.startswith(_PREFIX)
 
 
-def example_rows(args: RecipeArguments, method: str) -> Any:
+def example_rows(args: RecipeArguments, method: str, part: Settings | None = None) -> Any:
     """Return a local file's short rows, or the mapper's examples.
 
     Each row comes twice, so that a batch fills. For a mixture, return one dataset per part.
     """
-    if args.dataset_mixture:
-        return [_examples(args, method, part) for part in args.dataset_mixture.get("datasets", ())]
-    return _examples(args, method, {})
-
-
-def _examples(args: RecipeArguments, method: str, part: Settings) -> Any:
+    if args.dataset_mixture and part is None:
+        return [example_rows(args, method, each) for each in args.dataset_mixture["datasets"]]
+    part = part or {}
     source = str(part.get("id") or args.dataset_name or "")
     generated = source.partition(":")[0] in NAMES["dataset"]
-    if generated or (source and shipped(Path(source)).exists()):
+    if generated or Path(source).suffix in READERS or (source and shipped(Path(source)).exists()):
         split = part.get("split") or args.dataset_train_split
         config = part.get("config") or args.dataset_config
         task = part.get("task_config") or args.task_config

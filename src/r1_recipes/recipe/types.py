@@ -196,6 +196,7 @@ class SamplingSettings:
     max_tool_calling_iterations: int | None = _key(
         "Most rounds of tool calls in one completion. Default: no limit."
     )
+    generation_kwargs: dict | None = _key("Further settings of the backend's sampling.")
     chat_template_kwargs: dict | None = _key(_TEMPLATE_VARIABLES)
     generation_batch_size: int = _key(
         "Completions generated at once (transformers), or requested at once (openai).", 64

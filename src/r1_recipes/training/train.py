@@ -18,7 +18,7 @@ from r1_recipes.common import processes
 from r1_recipes.common.console import log_to, say, set_up_logging
 from r1_recipes.common.errors import RecipeError, require
 from r1_recipes.common.files import masked, masked_words, shipped
-from r1_recipes.data.load import LoadReport, drop_overlap, drop_unanswered, load_dataset
+from r1_recipes.data.load import LoadReport, drop_overlap, load_dataset
 from r1_recipes.data.sources import split_fix
 from r1_recipes.models.load import copy_processor, repair_generation_config
 from r1_recipes.models.smoke import example_rows, is_temporary, smoke_overrides
@@ -26,7 +26,7 @@ from r1_recipes.prompts import ResponseFormat, served
 from r1_recipes.recipe import Recipe, load_recipe
 from r1_recipes.recipe.rules import longest_sequence
 from r1_recipes.recipe.types import OWN_TYPES, namespace_value
-from r1_recipes.rewards import READS_GOLD, get_reward_funcs
+from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.training.run_folder import (
     Run,
     is_whole,
@@ -151,8 +151,6 @@ def load_splits(
     train, report = load_dataset(
         script, fmt, method, split="train", tokenizer=tokenizer, rows=examples
     )
-    if method == "grpo" and script.task_rewards is None:
-        train = _answered(recipe, train, report)
     splits = Splits(train, report)
     logger.info("train: %s", report)
     if script.smoke:
@@ -180,20 +178,6 @@ def load_splits(
             "eval_strategy: 'no'"
         )
     return splits
-
-
-def _answered(recipe: Recipe, rows: Dataset, report: LoadReport) -> Dataset:
-    """Return the rows with what our rewards compare with. Refuse rows that all lack it."""
-    for name in [name for name in recipe.script.reward_funcs if name in READS_GOLD]:
-        if "solution" in rows.column_names:
-            rows = drop_unanswered(rows, report)
-        if not len(rows) or {"solution", "nums"}.isdisjoint(rows.column_names):
-            raise RecipeError(
-                f"{recipe.path}: mapper: reward {name!r} compares with a reference answer, which "
-                "the rows do not have. Fix: solution_column: COLUMN; a mapper of your own that "
-                "returns {'question': …, 'solution': …}; or another reward"
-            )
-    return rows
 
 
 def nothing_held_out(recipe: Recipe) -> bool:

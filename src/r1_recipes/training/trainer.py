@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from transformers import GenerationConfig
 from trl import GRPOTrainer
-from trl.trainer.utils import is_async_callable, split_tensor_dict
+from trl.trainer.utils import split_tensor_dict
 
 from r1_recipes.common import processes
 from r1_recipes.common.errors import USER_ERRORS
@@ -28,8 +28,13 @@ from r1_recipes.training.callbacks import LearnsNothing, RewardFailed
 
 Batch = dict[str, Any]  # a micro-batch as TRL's trainer hands it to its loss
 # What thins samples in Transformers alone, switched off.
-_UNTHINNED = {"min_p": 0.0, "typical_p": 1.0, "epsilon_cutoff": 0.0, "eta_cutoff": 0.0}
-_UNJUDGED_BATCHES = 3  # in a row, and training stops
+_UNTHINNED = {
+    "min_p": 0.0,
+    "typical_p": 1.0,
+    "epsilon_cutoff": 0.0,
+    "eta_cutoff": 0.0,
+    "no_repeat_ngram_size": 0,
+}
 
 
 class RecipeTrainer(GRPOTrainer):
@@ -45,7 +50,6 @@ class RecipeTrainer(GRPOTrainer):
         super().__init__(reward_funcs=reward_funcs, **arguments)
         self._trims = trim_padding
         self._errors: list[str] = []  # of rewards, on this process
-        self._unjudged = 0  # batches in a row
         # An environment's own reward is among them by now.
         self.reward_funcs = [safe(reward, self._errors) for reward in self.reward_funcs]
         weights = dict(zip(self.reward_func_names, self.reward_weights.tolist(), strict=True))
@@ -130,13 +134,6 @@ class RecipeTrainer(GRPOTrainer):
             rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         if errors := processes.gather(self._errors):
             raise RewardFailed(errors[0])
-        if self.model.training:
-            self._unjudged = self._unjudged + 1 if rewards.isnan().all() else 0
-        if self._unjudged == _UNJUDGED_BATCHES:  # a server that is down would cost the night
-            raise RewardFailed(
-                f"reward_funcs: {', '.join(self.reward_func_names)} judged no completion of "
-                f"{_UNJUDGED_BATCHES} batches in a row; the warnings above say why"
-            )
         if self.tools:
             from r1_recipes.extras.agents.build import for_the_table
 
@@ -181,25 +178,15 @@ def safe(reward: Any, errors: list[str]) -> Any:
     """Return a reward that appends its error to ``errors``, with file and line, and pays 0.0."""
     name = getattr(reward, "__name__", type(reward).__name__)
 
-    def failed(error: BaseException, columns: dict[str, Any]) -> list[float]:
-        errors.append(str(failure(name, error, columns)))
-        return [0.0] * len(columns["completions"])
-
     @functools.wraps(reward, updated=())
     def call(**columns: Any) -> list[Any]:
         try:
             return numbers(name, reward, reward(**columns), len(columns["completions"]))
         except USER_ERRORS as error:
-            return failed(error, columns)
+            errors.append(str(failure(name, error, columns)))
+            return [0.0] * len(columns["completions"])
 
-    @functools.wraps(reward, updated=())
-    async def call_async(**columns: Any) -> list[Any]:
-        try:
-            return numbers(name, reward, await reward(**columns), len(columns["completions"]))
-        except USER_ERRORS as error:
-            return failed(error, columns)
-
-    return call_async if is_async_callable(reward) else call
+    return call
 
 
 def by_length(batches: list[Batch]) -> list[Batch]:

@@ -13,7 +13,7 @@ from r1_recipes.verification import pool, reading, trees
 from r1_recipes.verification.expressions import Undecided
 from r1_recipes.verification.reading import MAX_ANSWER_CHARS, Refusal, final_answer
 
-__all__ = ["Refusal", "Verdict", "close", "final_answer", "grade", "judge", "start"]
+__all__ = ["Refusal", "Verdict", "final_answer", "grade", "judge", "start"]
 
 CACHE_SIZE = 16_384  # verdicts remembered: several steps' worth of completions, a few MB
 
@@ -78,8 +78,7 @@ def _read(gold: str, answer: str | None, locale: str, ordered: bool) -> Verdict 
         read = reading.read_answer(answer, reference, locale)
         if isinstance(read, bool):
             return _VERDICTS[read]
-        gold_tree = trees.build(reference.mathematics)
-        return _VERDICTS[trees.same(gold_tree, trees.build(read), ordered)]
+        return _VERDICTS[trees.same(trees.build(reference.mathematics), trees.build(read), ordered)]
     except reading.Refused as refused:
         return Verdict(False, refused.args[0])
     except Undecided:
@@ -105,6 +104,3 @@ def grade(golds: Sequence[str | None], answers: Sequence[str | None]) -> list[bo
 def start() -> None:
     """Start the workers, which import math-verify in the background."""
     pool.workers_of(os.getpid())
-
-
-close = pool.workers_of.cache_clear  # stops the workers; the next answer starts new ones

@@ -49,7 +49,8 @@ _CHANGES = re.compile(
     r"(?i)\b(?:not?|nor|never|neither|none|without|except|but|wrong|incorrect|false|minus|negative|"
     r"plus|times|half|halves|thirds?|quarters?|doubled?|twice|thrice|tripled?|squared|cubed|"
     r"(?:square|cube|roots?) of|(?:square|cube) roots?|power|factorial|reciprocal|inverse|opposite|"
-    r"hundreds?|thousands?|(?:m|b|tr)illions?|dozens?|(?:less|more|fewer|greater) than|"
+    r"hundreds?|thousands?|(?:m|b|tr)illion(?:s|en)?|milliarden?|mio|mrd|tausend|lakhs?|crores?|"
+    r"dozens?|(?:less|more|fewer|greater) than|"
     r"at (?:least|most)|up to|over|under|above|below|between|almost|nearly|maybe|perhaps|guess|if|"
     r"unless|sinh|cosh|mod|point)\b|n't\b|[?？不非没倍半减加负分多少约万亿百]|千(?![米克瓦])"
 )
@@ -246,8 +247,10 @@ def choice_of(text: str) -> tuple[str, str]:
 
 
 def _key(text: str) -> str:
-    """Return what counts of words: letters, digits and signs of mathematics, in lower case."""
-    return re.sub(r"[^\w:/+^<>=|\\*-]", "", text.casefold())
+    """Return what counts of words: letters, digits, signs of mathematics, and the points and commas
+    between digits, in lower case.
+    """
+    return re.sub(r"(?!(?<=\d)[.,]\s*\d)[^\w:/+^<>=|\\*-]", "", text.casefold())
 
 
 def _says(text: str, gold: str) -> bool:

@@ -233,6 +233,35 @@ def test_a_call_in_parquet_has_the_arguments_of_its_own_row(tmp_path: Path) -> N
     assert [row["tools"][0]["function"]["parameters"] for row in made] == given
 
 
+def test_a_call_without_arguments_and_a_row_without_tools_are_kept() -> None:
+    rows = [call_of("now", {}), {"messages": [ASKED, {"role": "assistant", "content": "2"}]}]
+    rows[0]["messages"][1]["tool_calls"][0]["function"]["arguments"] = ""
+    rows = [{**row, "tools": json.dumps(row["tools"]) if "tools" in row else ""} for row in rows]
+    rows = [{**row, "messages": json.dumps(row["messages"])} for row in rows]
+    args, rows = RecipeArguments(dataset_name="rows"), Dataset.from_list(rows)
+    made, _ = load_dataset(args, get_response_format("boxed"), "sft", rows=rows)
+    [call] = made[0]["completion"][-1]["tool_calls"]
+    assert call["function"]["arguments"] == {} and made[1]["tools"] is None
+
+
+@pytest.mark.parametrize("empty", [None, ""])
+def test_a_conversation_whose_question_is_empty_is_dropped(empty: str | None) -> None:
+    turns = [{"role": "user", "content": empty}, {"role": "assistant", "content": "2"}]
+    rows = Dataset.from_list([{"messages": turns}, {"messages": [ASKED, turns[1]]}])
+    args = RecipeArguments(dataset_name="rows")
+    made, report = load_dataset(args, get_response_format("boxed"), "sft", rows=rows)
+    assert len(made) == 1 and "an empty message of the user" in str(report)
+
+
+def test_max_samples_are_rows_that_have_an_answer() -> None:
+    rows = [{"prompt": f"{n}?", "solution": str(n) if n % 2 else ""} for n in range(20)]
+    keys = {"mapper": "prompt_solution", "reward_funcs": ["accuracy"], "max_samples": 6}
+    args = GRPORecipeArguments(dataset_name="rows", **keys)
+    rows = Dataset.from_list(rows)
+    made, report = load_dataset(args, get_response_format("boxed"), "grpo", rows=rows)
+    assert made["solution"] == ["1", "3", "5", "7", "9", "11"] and "10 dropped" in str(report)
+
+
 def test_the_tools_of_a_recipe_are_in_the_rows_that_sft_gets() -> None:
     """Else the model would learn to call what its prompt never names."""
     rows = Dataset.from_list([{"messages": [ASKED, {"role": "assistant", "content": "2"}]}])
@@ -325,7 +354,7 @@ def test_prompts_alone_train_where_no_reward_compares(
         return load_splits(recipe, get_response_format("boxed"), None).train
 
     assert len(train_rows(f"{__name__}:length")) == 8
-    with pytest.raises(RecipeError, match="'accuracy' compares with a reference answer"):
+    with pytest.raises(RecipeError, match=r"'accuracy' compares\. Fix: solution_column"):
         train_rows("accuracy")
 
 
@@ -455,7 +484,7 @@ def test_init_knows_the_shape(tmp_path: Path, name: str) -> None:
 
 def test_init_says_all_reasons(tmp_path: Path) -> None:
     rows = [{"question": "q", "answer": ""}] * 3 + [{"question": "", "answer": "1"}] * 3
-    with pytest.raises(ValueError, match="all rows would be dropped") as error:
+    with pytest.raises(RecipeError, match="all rows were dropped") as error:
         written(tmp_path, rows)
     assert "3 dropped: no reference answer" in str(error.value)
     assert "3 dropped: column 'question' is empty" in str(error.value)

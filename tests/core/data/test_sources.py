@@ -63,6 +63,28 @@ def test_a_folder_of_csv_files_keeps_its_splits_and_configurations_apart(tmp_pat
         assert load_rows(str(tmp_path), split, config=config).to_list() == [{"a": cell}]
 
 
+def test_of_several_kinds_of_files_none_is_left_out(tmp_path: Path) -> None:
+    tables(tmp_path, {"a": "1"})
+    (tmp_path / "b.jsonl").write_text('{"a": "2"}\n', encoding="utf-8")
+    with pytest.raises(RecipeError, match=r"several kinds: .*Fix: one per folder"):
+        load_rows(str(tmp_path), "train")
+
+
+def test_a_class_is_its_name(tmp_path: Path) -> None:
+    kinds = datasets.ClassLabel(names=["negative", "positive"])
+    features = datasets.Features({"text": datasets.Value("string"), "label": kinds})
+    rows = [{"text": "good", "label": 1}, {"text": "?", "label": -1}, {"text": "", "label": None}]
+    datasets.Dataset.from_list(rows, features=features).save_to_disk(str(tmp_path))
+    found = load_rows(str(tmp_path), "train")
+    assert found["label"] == ["positive", None, None] and found["text"] == ["good", "?", ""]
+
+
+def test_a_file_of_another_encoding_says_what_to_type(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes("frage;lösung\n1;2\n".encode("cp1252"))
+    with pytest.raises(RecipeError, match="Fix: iconv -f windows-1252 -t utf-8"):
+        load_rows(str(tmp_path / "a.csv"), "train")
+
+
 def tables(folder: Path, cells: dict[str, str]) -> None:
     for name, cell in cells.items():
         file = folder / f"{name}.csv"

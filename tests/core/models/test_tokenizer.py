@@ -1,5 +1,7 @@
 """Templates and prefills that a recipe sets, and models that are not there."""
 
+import json
+
 import pytest
 
 from r1_recipes.common.errors import RecipeError
@@ -43,6 +45,14 @@ def test_a_chat_template_as_text_and_as_a_file(write_recipe, tmp_path):
     missing = write_recipe("grpo", chat_template=str(tmp_path / "chta.jinja"))
     with pytest.raises(RecipeError, match=r"chat_template: must be Jinja text or .*chta\.jinja"):
         loaded(missing)
+
+
+@pytest.mark.parametrize("part", [{"modules_to_save": ["lm_head"]}, {"use_dora": True}])
+def test_adapters_that_would_be_read_in_part_are_refused(write_recipe, tmp_path, part):
+    facts = {"base_model_name_or_path": "m", "modules_to_save": None, "use_dora": False}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(facts | part, indent=2))
+    with pytest.raises(RecipeError, match=f"Fix: python -m r1_recipes.adapters {tmp_path}"):
+        loaded(write_recipe("grpo", model_name_or_path=str(tmp_path)))
 
 
 def test_a_missing_model(write_recipe, tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ from r1_recipes.recipe.types import Recipe
 # Keys that mean the same in our settings and in TRL's.
 _SHARED = (
     "seed use_cpu max_completion_length max_tool_calling_iterations top_p top_k min_p "
-    "repetition_penalty vllm_tensor_parallel_size vllm_gpu_memory_utilization "
+    "repetition_penalty generation_kwargs vllm_tensor_parallel_size vllm_gpu_memory_utilization "
     "vllm_max_model_length"
 )
 
@@ -29,7 +29,9 @@ class EpisodeGenerator:
                 "backend: openai: TRL's trainer plays an agent's episodes, and it needs the "
                 "weights. Fix: --backend transformers, or vllm"
             )
-        from trl import GRPOConfig, GRPOTrainer
+        from trl import GRPOConfig
+
+        from r1_recipes.training.trainer import RecipeTrainer
 
         self.settings, self.made = recipe.training, list[Completion]()
         tools, environments = agent(recipe, tokenizer)
@@ -45,9 +47,9 @@ class EpisodeGenerator:
             vllm_importance_sampling_correction=False,
             **{name: getattr(self.settings, name) for name in _SHARED.split()},
         )
-        self.trainer = GRPOTrainer(
+        self.trainer = RecipeTrainer(
+            [self.note],
             model=load_model(recipe),
-            reward_funcs=[self.note],
             args=arguments,
             train_dataset=rows,
             processing_class=tokenizer,
