@@ -43,7 +43,8 @@ FILES = {
             "question",
             "right answer",
             prompt_template="{question}\nA) {A}\nB) {B}\nC) {C}",
-            reward_funcs=["choice_match", "format", "tag_count"],
+            response_format="boxed",
+            reward_funcs=["choice_match"],
         ),
     ),
     "gsm8k.jsonl": (
@@ -66,6 +67,14 @@ FILES = {
     "deutsch.csv": (
         lines("Frage;Lösung;Rechenweg", "Was ist @ + 1?;@,5;@ + 1 = @,5."),
         {"prompt_column": "Frage", "solution_column": "Lösung", "number_locale": "de"},
+    ),
+    "alpaca.jsonl --method sft": (
+        objects(instruction="@+1?", output="7"),
+        {"mapper": "alpaca", "system_prompt": "", "response_format": None},
+    ),
+    "solved.csv --method sft": (
+        lines("problem,solution,answer", r"@+1?,It is $\boxed{7}$.,7"),
+        {"reasoning_column": "solution", "response_format": "boxed"},
     ),
     "chat.jsonl": (
         objects(
@@ -94,8 +103,8 @@ def test_what_becomes_of_a_file(
     folder: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     text, wanted = FILES[name]
-    Path(name).write_text(text, encoding="utf-8")
-    said, recipe = found(capsys, name)
+    Path(name.split(" --")[0]).write_text(text, encoding="utf-8")
+    said, recipe = found(capsys, *re.split(" (?=--)|(?<=method) ", name))
     assert (
         said.index("\nnext\n")
         and said.partition("\nnext")[0].count("\n") < 10

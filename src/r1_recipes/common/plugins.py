@@ -128,10 +128,6 @@ def import_object(path: str, kind: str) -> Any:
     with own_code(f"{where}: the import", f"correct it, or name a module in {searched}"):
         module = importlib.import_module(name)
     found = getattr(module, "__file__", None) or "Python"
-    if file is not None and not (os.path.exists(found) and file.samefile(found)):
-        raise RecipeError(
-            f"{where}: {file} has the name of another module, that of {found}. Fix: rename it"
-        )
     if not hasattr(module, attribute):
         names = (each for each in vars(module) if not each.startswith("_"))
         raise RecipeError(f"{where}: {unknown_name(f'name in {found}', attribute, names)}")

@@ -192,6 +192,8 @@ def target(mapped: MappedRow, fmt: ResponseFormat) -> str:
     reasoning, answer = mapped.get("reasoning"), mapped.get("answer") or mapped.get("solution")
     if not reasoning or not answer:
         raise SkipRow(f"no {'answer' if reasoning else 'reasoning'} to train on")
+    if fmt.read(reasoning).well_formed:  # a worked solution of MATH, for boxed
+        return str(reasoning)
     try:
         return fmt.full_text(fmt.render_completion(reasoning, answer))
     except ValueError:

@@ -66,7 +66,7 @@ def write(options: argparse.Namespace) -> str:
     if name and not any(source[name]):
         del columns["reasoning_column"]  # it is empty
     # Without that mapper, the target is the assistant's answer.
-    worked = "reasoning_column" in columns or columns["mapper"] != "prompt_solution"
+    worked = "reasoning_column" in columns or columns["mapper"] == "auto"
     if "prompt_template" in columns and reward.get("reward_funcs") != ["choice_match"]:
         raise ValueError(
             f"answers must be the letters of the options, got {solutions[0]!r:.60}. Fix: write the "
@@ -159,7 +159,7 @@ def next_commands(
         commands.append(f"r1-recipes {step} {recipe}")
     if method == "grpo":
         commands.append(f"r1-recipes evaluate {recipe} --model {model} --model {trained}")
-    elif judged and "mapper_config" not in settings:
+    elif judged and settings.get("system_prompt") != "":
         if not options.cpu:  # GRPO starts from a whole model, with adapters of its own.
             commands.append(f"r1-recipes adapters {trained}")
             trained += "/merged"
@@ -257,6 +257,8 @@ def grpo_settings(options: argparse.Namespace, reward: Settings, *, worked: bool
         why += "; train on the worked solutions, or the format, first: --method sft"
     if not reward:
         reward, why = _WORDS["judged"], "a judge model; replace NAME, and set OPENAI_BASE_URL"
+    elif not options.cpu:
+        return reward | _boxed(options, reward), why
     return reward | {
         "response_format": "think_answer",
         "reward_funcs": [*reward["reward_funcs"], "format", "tag_count"],
@@ -271,10 +273,20 @@ def sft_settings(
 ) -> Reasoned:
     """Return the settings that choose the target of SFT, and the reason for them."""
     if worked:
-        return {}, "the target is the worked solution, or the answer of the assistant"
-    if options.cpu and reward:
+        why = "the target is the worked solution, or the answer of the assistant"
+        return _boxed(options, reward), why
+    if options.cpu and reward and "solution_column" in columns:
         # A small model must learn the format before GRPO can find an answer.
         return {"reasoning_column": columns["solution_column"]}, _WORDS["no_solutions"]
     why = "the target is the unchanged answer"
     why += "; this teaches no format: start GRPO from the original model" * bool(reward)
-    return {"mapper_config": {"whole": True}, "system_prompt": ""}, why
+    whole = {"mapper_config": {"whole": True}} if columns["mapper"] == "prompt_solution" else {}
+    return whole | {"system_prompt": ""}, why
+
+
+def _boxed(options: argparse.Namespace, reward: Settings) -> Settings:
+    """Return the format that needs no reward of its own, because models write it by themselves.
+
+    The small model for CPUs learns tags first. Source: docs/results.md, Tags or a box.
+    """
+    return {"response_format": "boxed"} if reward and not options.cpu else {}
