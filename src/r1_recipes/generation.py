@@ -223,10 +223,10 @@ class TransformersGenerator:
 
     def __init__(self, recipe: Recipe, tokenizer: Any) -> None:
         self.settings, self.tokenizer, self.model = recipe.training, tokenizer, load_model(recipe)
-        ends = self.model.generation_config.eos_token_id
-        self.ends = {tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None}
         self.further = {"no_repeat_ngram_size": 0, **(recipe.training.generation_kwargs or {})}
-        self.ends.update(self.further.pop("stop_token_ids", ()))  # vLLM's name
+        stops = self.further.pop("stop_token_ids", ())  # vLLM's name
+        own = self.model.generation_config.eos_token_id  # one, or several
+        self.ends = {tokenizer.eos_token_id, *stops, *(own if isinstance(own, list) else [own])}
 
     def __call__(self, rows: Any, temperature: float, count: int) -> list[list[Completion]]:
         import torch
@@ -257,7 +257,7 @@ class TransformersGenerator:
                 repetition_penalty=settings.repetition_penalty,
                 max_new_tokens=settings.max_completion_length,
                 pad_token_id=self.tokenizer.pad_token_id,
-                eos_token_id=sorted(self.ends),
+                eos_token_id=sorted(self.ends - {None}),
                 **self.further,
             )
         made = [self.read(ids) for ids in output[:, inputs["input_ids"].shape[1] :].tolist()]

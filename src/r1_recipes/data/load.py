@@ -30,6 +30,7 @@ from r1_recipes.data.mappers import SkipRow, get_mapper
 from r1_recipes.data.prompt import Rendering, trainer_columns, turn_tokens
 from r1_recipes.data.sources import load_rows
 from r1_recipes.prompts import ResponseFormat
+from r1_recipes.rewards import READS_GOLD
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -80,7 +81,8 @@ class Mixture:
 class LoadReport:
     """Counts the rows of one split that were read, kept and dropped, with the reasons.
 
-    ``unused`` are the columns of the source that are in no prompt and no target.
+    ``unused`` are the columns that are in no prompt and no target; in a mixture, after the name of
+    their dataset.
     """
 
     read: int = 0
@@ -153,6 +155,8 @@ def load_dataset(
         name = args.dataset_train_split if split == "train" else args.dataset_test_split
         part = Part(args.dataset_name, args.dataset_config, args.dataset_revision, name)
         dataset = _rendered(how, part, rows, report)
+    if report.unused:
+        logger.info("columns in no prompt and no target: %s", ", ".join(report.unused))
     if tokenizer is not None and args.max_prompt_tokens is not None:
         dataset = _short_enough(dataset, how, report)
     limit = args.max_samples if split == "train" else args.max_eval_samples
@@ -207,6 +211,9 @@ def _rendered(
 
     # In a JSON file a null is one that somebody wrote.
     typed = how.method == "sft" and rows.info.builder_name != "json"
+    # With task_rewards, another reward may score a row without a reference answer.
+    routed = how.method != "grpo" or getattr(how.args, "task_rewards", None) is not None
+    compare = set() if routed else READS_GOLD.intersection(getattr(how.args, "reward_funcs", ()))
 
     def render(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
         made: list[dict[str, Any]] = []
@@ -219,6 +226,12 @@ def _rendered(
             row.read = read
             try:
                 rendered = trainer_columns(row, mapper(row), how)
+                if compare and not (rendered.get("solution") or "nums" in rendered):
+                    raise SkipRow(
+                        f"no reference answer, with which reward {min(compare)!r} compares. Fix: "
+                        "solution_column: COLUMN; a mapper that returns 'solution'; or another "
+                        "reward"
+                    )
                 # Rows without tools have none, or a blank text.
                 kept = [name for name in keep if how.method != "sft" or cells[name] != ""]
                 made.append({name: cells[name] for name in kept} | rendered | task)
@@ -243,10 +256,7 @@ def _rendered(
     batches = (batch.serialize().to_pybytes() for batch in dataset.data.to_batches())
     dataset._fingerprint = Hasher.hash([*map(Hasher.hash, batches)])
     report.read += len(rows)
-    unused = [column for column in columns if column not in read]
-    report.unused += unused
-    if unused:
-        logger.info("%s: columns in no prompt and no target: %s", part.id, ", ".join(unused))
+    report.unused += [f"{where}{column}" for column in columns if column not in read]
     return dataset
 
 

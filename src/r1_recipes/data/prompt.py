@@ -20,7 +20,6 @@ from r1_recipes.common.messages import say_once
 from r1_recipes.data.mappers import MappedRow, SkipRow
 from r1_recipes.data.messages import Message
 from r1_recipes.prompts import ResponseFormat
-from r1_recipes.rewards import READS_GOLD
 
 # Keys of a mapped row that do not become columns: of generate, and of GRPO.
 _HIDDEN = {"rejected", "messages", "well_formed", "tool_calls"}
@@ -69,7 +68,7 @@ def turn_tokens(tokenizer: Any) -> list[str]:
 
 def trainer_columns(row: dict[str, Any], mapped: MappedRow, how: Rendering) -> dict[str, Any]:
     """Return ``prompt`` and what else the trainer of a method takes, or raise :class:`SkipRow`."""
-    usable = isinstance(mapped, dict) and not any(key in mapped for key in _TAKEN)
+    usable = isinstance(mapped, dict) and mapped.keys().isdisjoint(_TAKEN)
     if not usable or not ("turns" in mapped or isinstance(mapped.get("question"), str)):
         raise RecipeError(
             f"mapper: must return {{'question': …, 'solution': …}} and no {', '.join(_TAKEN)}, "
@@ -89,26 +88,14 @@ def trainer_columns(row: dict[str, Any], mapped: MappedRow, how: Rendering) -> d
             if mapped.get("response") and "solution" not in mapped:
                 say_once("the answers of the rows are not used: grpo samples its own")
             columns |= {key: mapped[key] for key in mapped if key not in _HIDDEN_FROM_GRPO}
-            _check_answer(columns, how)
         else:
             columns |= _other_columns(prompt, mapped, how)
-    calls = "tool_calls" in mapped or any(len(message) > 2 for message in columns["prompt"])
+    calls = "tool_calls" in mapped or max(map(len, columns["prompt"])) > 2
     if calls and how.method != "sft":
         raise SkipRow("a call of a tool, which only sft can use")
     if how.tokenizer is not None:
         _check_texts(columns, how)
     return columns
-
-
-def _check_answer(columns: dict[str, Any], how: Rendering) -> None:
-    compare = READS_GOLD.intersection(getattr(how.args, "reward_funcs", ()))
-    # With task_rewards, another reward may score the row.
-    routed = getattr(how.args, "task_rewards", None) is not None
-    if compare and not (columns.get("solution") or "nums" in columns or routed):
-        raise SkipRow(
-            f"no reference answer, with which reward {min(compare)!r} compares. Fix: "
-            "solution_column: COLUMN; a mapper that returns 'solution'; or another reward"
-        )
 
 
 @functools.cache

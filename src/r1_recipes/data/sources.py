@@ -18,7 +18,7 @@ from r1_recipes.common.plugins import NAMES, load
 if TYPE_CHECKING:
     from datasets import Dataset
 
-READERS = {
+_READERS = {
     ".parquet": "parquet",
     ".csv": "csv",  # read here
     ".tsv": "csv",
@@ -83,30 +83,34 @@ def load_rows(
                 types = Features(rows.features | dict.fromkeys(mixed, Json()))
                 rows = load_dataset(**place, split=split, features=types)
                 rows = _with_texts(rows, mixed)
-        rows = _with_names(rows)
+        rows = _with_names(rows) if "ClassLabel" in str(rows.features) else rows
         if not len(rows):
             raise ValueError("holds no rows")
     # A torn file, a wrong configuration, a network that is down: each library has types of its own,
     # and says which.
     except Exception as error:
         where = f"dataset_name: {name}{f' ({config})' if config else ''}, split {split!r}"
-        cause = first_line(error.__cause__ or error)
-        cause += " Fix: iconv -f windows-1252 -t utf-8 FILE > NEW" * ("utf-8" in cause.casefold())
-        beside = [] if path.exists() else [each.name for each in path.parent.glob("*")]
-        for close in nearest(path.name, beside, 1):
-            cause += f" Did you mean {path.parent / close}?"
-        raise RecipeError(f"{where}: cannot be read: {cause}") from error
+        raise RecipeError(f"{where}: cannot be read: {_cause(error, path)}") from error
     return rows
+
+
+def _cause(error: Exception, path: Path) -> str:
+    cause = first_line(error.__cause__ or error)
+    cause += " Fix: iconv -f windows-1252 -t utf-8 FILE > NEW" * ("utf-8" in cause.casefold())
+    beside = [] if path.exists() else [each.name for each in path.parent.glob("*")]
+    for close in nearest(path.name, beside, 1):
+        cause += f" Did you mean {path.parent / close}?"
+    return cause
 
 
 def _place(
     path: Path, name: str, split: str, config: str | None, revision: str | None, hub: str
 ) -> dict[str, Any]:
-    reader, whole = READERS.get(path.suffix.lower()), split.partition("[")[0]
+    reader, whole = _READERS.get(path.suffix.lower()), split.partition("[")[0]
     if path.is_file() or reader:
         if not reader or whole not in ("train", "test", "validation"):
             raise ValueError(
-                f"a file ends in {', '.join(READERS)}, and is read as train, test or validation"
+                f"a file ends in {', '.join(_READERS)}, and is read as train, test or validation"
             )
         if not path.is_file():
             raise ValueError(f"no such file (looked in {Path.cwd()}, then beside the recipe)")
@@ -137,10 +141,10 @@ def _with_texts(rows: Dataset, columns: list[str]) -> Dataset:
 
 def _with_names(rows: Dataset) -> Dataset:
     """Return rows with the names of classes, which datasets stores as numbers, -1 for none."""
-    for name, kind in rows.features.items():
+    for column, kind in rows.features.items():
         if names := getattr(kind, "names", None):
-            texts = [None if at in (None, -1) else names[at] for at in rows[name]]
-            rows = rows.remove_columns(name).add_column(name, texts)
+            texts = [None if at in (None, -1) else names[at] for at in rows[column]]
+            rows = rows.remove_columns(column).add_column(column, texts)
     return rows
 
 
@@ -162,10 +166,10 @@ def _tables(folder: Path, split: str) -> list[Path]:
     from datasets.data_files import DataFilesDict, get_data_patterns  # heavy
 
     found = DataFilesDict.from_patterns(
-        get_data_patterns(str(folder)), str(folder), allowed_extensions=[*READERS]
+        get_data_patterns(str(folder)), str(folder), allowed_extensions=[*_READERS]
     )
     files = [Path(file) for file in found.get(split, ())]
-    kinds = {READERS[file.suffix] for file in files}
+    kinds = {_READERS[file.suffix] for file in files}
     if len(kinds) > 1:
         raise ValueError(f"holds files of several kinds: {', '.join(kinds)}. Fix: one per folder")
     return files if kinds == {"csv"} else []

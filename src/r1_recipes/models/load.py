@@ -49,8 +49,9 @@ def load_tokenizer(recipe: Recipe) -> tuple[Any, ResponseFormat]:
         model.model_name_or_path, script.hub, model.model_revision
     )
     adapters = Path(name, "adapter_config.json")
-    whole = r'"modules_to_save": \[|"use_dora": true'
-    if adapters.is_file() and re.search(whole, adapters.read_text(encoding="utf-8")):
+    if adapters.is_file() and re.search(
+        r'"modules_to_save": \[|"use_dora": true', adapters.read_text(encoding="utf-8")
+    ):
         raise RecipeError(
             f"{recipe.path}: model_name_or_path: {name} has adapters with modules_to_save or DoRA, "
             "which Transformers 5.17 reads in part, without a word. Fix: python -m "

@@ -14,11 +14,12 @@ from typing import Any
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.files import shipped
+from r1_recipes.common.messages import say_once
 from r1_recipes.common.plugins import NAMES
 from r1_recipes.data.load import COLUMN_KEYS, COLUMNS_BY_KEYS
 from r1_recipes.data.mappers import MAPPERS
 from r1_recipes.data.mappers import example_rows as rows_of
-from r1_recipes.data.sources import READERS, load_rows
+from r1_recipes.data.sources import load_rows
 from r1_recipes.prompts import CHATML, get_response_format
 from r1_recipes.recipe.types import RecipeArguments, Settings, argument_types
 
@@ -117,7 +118,7 @@ def example_rows(args: RecipeArguments, method: str, part: Settings | None = Non
     part = part or {}
     source = str(part.get("id") or args.dataset_name or "")
     generated = source.partition(":")[0] in NAMES["dataset"]
-    if generated or Path(source).suffix in READERS or (source and shipped(Path(source)).exists()):
+    if generated or (source and shipped(Path(source)).exists()):
         split = part.get("split") or args.dataset_train_split
         config = part.get("config") or args.dataset_config
         task = part.get("task_config") or args.task_config
@@ -131,6 +132,7 @@ def example_rows(args: RecipeArguments, method: str, part: Settings | None = Non
     if name == "auto":
         whole = method == "sft" and not args.prompt_column
         name = "conversations" if whole else "prompt_solution"
+    say_once(f"smoke: {source} is not here, so the examples of mapper {name} take its place")
     examples = rows_of(name)
     if name == "generated":  # responses are in the recipe's format
         fmt = get_response_format(args.response_format or "think_answer")

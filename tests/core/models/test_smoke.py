@@ -22,10 +22,9 @@ def test_smoke_overrides_leave_what_the_user_typed(tmp_path: Path) -> None:
     assert loaded.training.max_steps == 3 and loaded.training.num_generations == 2
 
 
-def test_a_misspelt_file_is_not_replaced_by_examples(capsys):
-    with pytest.raises(SystemExit):
-        grpo.main([GRPO, "--smoke", "--dataset_name", "no_such_rows.csv"])
-    assert "no such file" in capsys.readouterr().err
+def test_examples_that_replace_a_misspelt_file_are_named(capsys):
+    grpo.main([GRPO, "--smoke", "--dataset_name", "no_such_rows.csv", "--mapper", "gsm8k"])
+    assert "smoke: no_such_rows.csv is not here" in capsys.readouterr().err
 
 
 def test_a_mapper_without_examples_says_what_smoke_needs(tmp_path, monkeypatch, capsys):
