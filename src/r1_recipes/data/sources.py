@@ -169,7 +169,7 @@ def _tables(folder: Path, split: str) -> list[Path]:
         get_data_patterns(str(folder)), str(folder), allowed_extensions=[*_READERS]
     )
     files = [Path(file) for file in found.get(split, ())]
-    kinds = {_READERS[file.suffix] for file in files}
+    kinds = {_READERS.get(file.suffix, file.suffix) for file in files}
     if len(kinds) > 1:
         raise ValueError(f"holds files of several kinds: {', '.join(kinds)}. Fix: one per folder")
     return files if kinds == {"csv"} else []
