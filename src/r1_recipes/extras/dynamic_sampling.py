@@ -132,6 +132,8 @@ class DynamicSamplingTrainer(RecipeTrainer):
                         batch[place - first] = more[source]
         # Each round has logged its completions. Those of the first are a fair sample of the policy.
         for name, count in logged.items():
+            if name.startswith("time/"):  # all rounds take time
+                metrics[name][count - 1] += sum(metrics[name][count:])
             del metrics[name][count:]
         everything = torch.cat(sampled)
         metrics["sampling/rounds"].append(len(sampled))

@@ -84,6 +84,7 @@ def test_a_batch_is_full_or_has_had_its_rounds(write, tmp_path: Path) -> None:
         asked = [one for at, questions in ROUNDS if at == step for one in questions[::4]]
         flat = sum(map(flat_groups.is_flat, asked))
         assert line["sampling/filtered"] == pytest.approx(flat / len(asked))
+        assert line["time/rewards"] >= flat_groups.SECONDS * line["sampling/rounds"]
 
 
 def test_without_the_key_nothing_is_replaced(write, tmp_path: Path) -> None:
