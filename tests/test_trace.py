@@ -68,9 +68,9 @@ def test_a_smoke_run_of_the_flagship(offline) -> None:
     """The budget is 150 in 30 files; it was 386 in 63, with tags.
 
     In tags a random model writes no answer. In a box any text may hold one, which is compared
-    (176 in 33).
+    (170 in 32).
     """
     path = str(REPOSITORY / "recipes" / "gsm8k_qwen05b.yaml")
     tags = ["--response_format", "think_answer", "--reward_funcs", "accuracy", "format"]
     tags += ["--reward_weights", "1", "0.1"]
-    check(called(lambda: grpo.main([path, "--smoke", *tags])), 163, 32)
+    check(called(lambda: grpo.main([path, "--smoke", *tags])), 156, 31)
