@@ -20,7 +20,7 @@ from typing import Any
 from r1_recipes.common import processes
 from r1_recipes.common.chat_client import ChatServer, Reply
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.models.load import from_pretrained, load_tokenizer, recipe_format
+from r1_recipes.models.load import UNTHINNED, from_pretrained, load_tokenizer, recipe_format
 from r1_recipes.prompts import ResponseFormat
 from r1_recipes.recipe.types import Recipe, namespace_value
 
@@ -223,10 +223,13 @@ class TransformersGenerator:
 
     def __init__(self, recipe: Recipe, tokenizer: Any) -> None:
         self.settings, self.tokenizer, self.model = recipe.training, tokenizer, load_model(recipe)
-        self.further = {"no_repeat_ngram_size": 0, **(recipe.training.generation_kwargs or {})}
-        stops = self.further.pop("stop_token_ids", ())  # vLLM's name
-        own = self.model.generation_config.eos_token_id  # one, or several
-        self.ends = {tokenizer.eos_token_id, *stops, *(own if isinstance(own, list) else [own])}
+        self.further = dict(recipe.training.generation_kwargs or {})
+        ends = self.model.generation_config.eos_token_id
+        self.ends = {
+            tokenizer.eos_token_id,
+            *(ends if isinstance(ends, list) else [ends]),
+            *self.further.pop("stop_token_ids", ()),  # vLLM's name
+        } - {None}
 
     def __call__(self, rows: Any, temperature: float, count: int) -> list[list[Completion]]:
         import torch
@@ -234,12 +237,16 @@ class TransformersGenerator:
         settings = self.settings
         # Transformers' default is top_k 50. Training samples from all tokens, unless the recipe
         # sets another top_k.
-        sampling = {
+        options = {
+            **UNTHINNED,
             "do_sample": True,
             "temperature": temperature,
             "top_p": settings.top_p,
             "top_k": settings.top_k,
             "min_p": settings.min_p,
+            "repetition_penalty": settings.repetition_penalty,
+            "max_new_tokens": settings.max_completion_length,
+            **self.further,  # as in TRL, they win
         }
         inputs = self.tokenizer.apply_chat_template(
             list(rows["prompt"]),
@@ -253,12 +260,9 @@ class TransformersGenerator:
             output = self.model.generate(
                 inputs["input_ids"].repeat_interleave(count, 0),
                 attention_mask=inputs["attention_mask"].repeat_interleave(count, 0),
-                **(sampling if temperature else _GREEDY),
-                repetition_penalty=settings.repetition_penalty,
-                max_new_tokens=settings.max_completion_length,
                 pad_token_id=self.tokenizer.pad_token_id,
-                eos_token_id=sorted(self.ends - {None}),
-                **self.further,
+                eos_token_id=sorted(self.ends),
+                **(options | ({} if temperature else _GREEDY)),
             )
         made = [self.read(ids) for ids in output[:, inputs["input_ids"].shape[1] :].tolist()]
         return [made[start : start + count] for start in range(0, len(made), count)]
@@ -296,12 +300,14 @@ class VLLMGenerator:
         params = SamplingParams(
             n=count,
             temperature=temperature,
-            top_p=self.settings.top_p,
-            top_k=self.settings.top_k,
-            min_p=self.settings.min_p or 0.0,
-            repetition_penalty=self.settings.repetition_penalty,
-            max_tokens=self.settings.max_completion_length,
-            **(self.settings.generation_kwargs or {}),
+            **{
+                "top_p": self.settings.top_p,
+                "top_k": self.settings.top_k,
+                "min_p": self.settings.min_p or 0.0,
+                "repetition_penalty": self.settings.repetition_penalty,
+                "max_tokens": self.settings.max_completion_length,
+                **(self.settings.generation_kwargs or {}),
+            },
         )
         # The tokens of training: vLLM's own chat() would render the template itself.
         encoded = self.tokenizer.apply_chat_template(
@@ -337,7 +343,7 @@ class ServerGenerator:
         sends_seed = temperature and seed is not None  # not every server accepts a seed
         seeds = range(seed, seed + len(asked)) if sends_seed else None
         replies = self.server.chat(
-            asked, seeds=seeds, strict=True, temperature=temperature, **self.options
+            asked, seeds=seeds, strict=True, **(self.options | {"temperature": temperature})
         )
         # One row that a filter refuses must not stop the others. All of them are a mistake.
         if refused := [reply.error for reply in replies if reply.error]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from r1_recipes import verification
 from r1_recipes.common.console import reported_errors
+from r1_recipes.extras.agents.build import agent
 from r1_recipes.models.load import load_tokenizer
 from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.rewards.call import try_own_rewards
@@ -33,12 +34,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     # Trainer: TRL's, with what recipes add.
     from r1_recipes.training.trainer import RecipeTrainer  # heavy
 
+    tools, environments = (
+        agent(recipe, tokenizer) if script.tools or script.environment else ([], {})
+    )
     arguments = trainer_arguments(run, fmt, tokenizer, rows)
-    if script.tools or script.environment:
-        from r1_recipes.extras.agents.build import agent
-
-        arguments["tools"], made = agent(recipe, tokenizer)
-        arguments["environment_factory"] = made.get(None, made) or None
+    factory = environments.get(None, environments) or None
+    arguments |= {"tools": tools or None, "environment_factory": factory}
     trainer_class: Any = RecipeTrainer
     if script.dynamic_sampling:
         from r1_recipes.extras.dynamic_sampling import DynamicSamplingTrainer  # heavy

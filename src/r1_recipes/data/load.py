@@ -232,9 +232,12 @@ def _rendered(
                         "solution_column: COLUMN; a mapper that returns 'solution'; or another "
                         "reward"
                     )
-                # Rows without tools have none, or a blank text.
-                kept = [name for name in keep if how.method != "sft" or cells[name] != ""]
-                made.append({name: cells[name] for name in kept} | rendered | task)
+                # SFT's rows without tools have none, or a blank text.
+                made.append(
+                    {name: cells[name] for name in keep if how.method != "sft" or cells[name] != ""}
+                    | rendered
+                    | task
+                )
             except SkipRow as reason:
                 report.dropped[f"{where}{reason}"] += 1
         names = dict.fromkeys(chain(["prompt"], keep, *made))

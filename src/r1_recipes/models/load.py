@@ -16,6 +16,15 @@ from r1_recipes.prompts import ResponseFormat, get_response_format, served, temp
 from r1_recipes.recipe import Recipe
 from r1_recipes.recipe.types import namespace_value
 
+# What thins samples in Transformers alone, and comes from the model's generation_config.json where
+# nothing is said; switched off.
+UNTHINNED = {
+    "min_p": 0.0,
+    "typical_p": 1.0,
+    "epsilon_cutoff": 0.0,
+    "eta_cutoff": 0.0,
+    "no_repeat_ngram_size": 0,
+}
 _PROCESSOR_FILES = (
     "processor_config.json",
     "preprocessor_config.json",

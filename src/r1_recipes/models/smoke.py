@@ -114,7 +114,9 @@ def example_rows(args: RecipeArguments, method: str, part: Settings | None = Non
     Each row comes twice, so that a batch fills. For a mixture, return one dataset per part.
     """
     if args.dataset_mixture and part is None:
-        return [example_rows(args, method, each) for each in args.dataset_mixture["datasets"]]
+        return [
+            example_rows(args, method, each) for each in args.dataset_mixture.get("datasets", ())
+        ]
     part = part or {}
     source = str(part.get("id") or args.dataset_name or "")
     generated = source.partition(":")[0] in NAMES["dataset"]

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import PreTrainedTokenizerBase
 
+# One event loop for all calls of asynchronous rewards: a client that one keeps belongs to the loop
+# of its first request.
+RUNNER = asyncio.Runner()
+
 
 def score(
     name: str,
@@ -98,7 +102,7 @@ def failure(name: str, error: BaseException, columns: Mapping[str, Any]) -> Reci
 def numbers(name: str, function: Callable, result: Any, count: int) -> Values:
     """Return what a reward returned, awaited if need be. Raise if it is not one number per text."""
     if inspect.iscoroutine(result):
-        result = asyncio.run(result)
+        result = RUNNER.run(result)
     with contextlib.suppress(TypeError, ValueError, OverflowError):
         values = [None if value is None else float(value) for value in result]
         if len(values) == count and all(value is None or math.isfinite(value) for value in values):

@@ -23,18 +23,11 @@ from trl.trainer.utils import split_tensor_dict
 
 from r1_recipes.common import processes
 from r1_recipes.common.errors import USER_ERRORS
+from r1_recipes.models.load import UNTHINNED
 from r1_recipes.rewards.call import failure, numbers
 from r1_recipes.training.callbacks import LearnsNothing, RewardFailed
 
 Batch = dict[str, Any]  # a micro-batch as TRL's trainer hands it to its loss
-# What thins samples in Transformers alone, switched off.
-_UNTHINNED = {
-    "min_p": 0.0,
-    "typical_p": 1.0,
-    "epsilon_cutoff": 0.0,
-    "eta_cutoff": 0.0,
-    "no_repeat_ngram_size": 0,
-}
 
 
 class RecipeTrainer(GRPOTrainer):
@@ -59,7 +52,7 @@ class RecipeTrainer(GRPOTrainer):
             # generation_config.json: a min_p there makes groups of equal completions, and vLLM
             # ignores it.
             kwargs = self.generation_kwargs
-            kwargs |= {name: off for name, off in _UNTHINNED.items() if kwargs.get(name) is None}
+            kwargs |= {name: off for name, off in UNTHINNED.items() if kwargs.get(name) is None}
             self.generation_config = GenerationConfig(**kwargs, disable_compile=True)
 
     # 1. Padding. TRL 1.16 pads every micro-batch to the longest prompt and completion of the whole

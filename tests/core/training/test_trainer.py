@@ -123,6 +123,7 @@ def test_rows_are_sorted_with_all_that_belongs_to_them():
 
 OWN = "tests.core.training.test_trainer"
 _fails_at: list[int] = []
+_loops: set[asyncio.AbstractEventLoop] = set()
 
 
 def own(completions, trainer_state, **columns):
@@ -133,6 +134,7 @@ def own(completions, trainer_state, **columns):
 
 
 async def own_later(completions, trainer_state, **columns):
+    _loops.add(asyncio.get_running_loop())  # to which a client belongs
     await asyncio.sleep(0)
     return own(completions, trainer_state, **columns)
 
@@ -162,6 +164,7 @@ def test_a_reward_that_fails_is_named_and_its_last_step_is_saved(
     assert (run / "checkpoint-3" / "trainer_state.json").is_file()
     _fails_at.clear()
     grpo.main([path])
+    assert len(_loops) <= 1
     assert [entry["step"] for entry in metrics(run)] == [1, 2, 3, 4, 5, 6]
 
 
