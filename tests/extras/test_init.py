@@ -76,6 +76,37 @@ FILES = {
         lines("problem,solution,answer", r"@+1?,It is $\boxed{7}$.,7"),
         {"reasoning_column": "solution", "response_format": "boxed"},
     ),
+    # MetaMathQA, BoolQ, verl's rows, ARC, DeepMath and medical-o1
+    "metamath.jsonl": (
+        objects(query="@+1?", response="One more.\n#### @1\nThe answer is: @1", type="GSM"),
+        {"mapper": "alpaca", "reward_funcs": ["accuracy"]},
+    ),
+    "boolq.jsonl": (
+        objects(question="is @ odd", passage="We say @.", answer=True),
+        columns("question", "answer", prompt_template="{passage}\n\n{question}"),
+    ),
+    "verl.jsonl": (
+        objects(
+            data_source="x",
+            prompt=[{"role": "user", "content": "@?"}],
+            reward_model={"ground_truth": "@", "style": "rule"},
+        ),
+        {"mapper": "verl", "reward_funcs": ["accuracy"]},
+    ),
+    "arc.jsonl": (
+        objects(
+            question="@?", choices={"text": ["one", "two"], "label": ["A", "B"]}, answerKey="B"
+        ),
+        {"mapper": "multiple_choice", "reward_funcs": ["choice_match"]},
+    ),
+    "deepmath.csv": (
+        lines("question,final_answer,r1_solution_1,r1_solution_2", "@+1?,@,a,b"),
+        columns("question", "final_answer", reward_funcs=["accuracy"]),
+    ),
+    "medical.jsonl --method sft": (
+        objects(Question="Why @?", Complex_CoT="Let me see.", empty=None, Response="Flu"),
+        columns("Question", "Response", reasoning_column="Complex_CoT"),
+    ),
     "chat.jsonl": (
         objects(
             messages=[{"role": "user", "content": "@?"}, {"role": "assistant", "content": "@."}]

@@ -86,7 +86,6 @@ def set_up_logging() -> None:
     """
     close_logs()
     log_to(Terminal(), "%(levelname)s: %(message)s")
-    level = logging.INFO if processes.rank() == 0 else logging.ERROR
-    logging.getLogger("r1_recipes").setLevel(level)
+    logging.getLogger("r1_recipes").setLevel("INFO" if processes.rank() == 0 else "ERROR")
     # The hub's own handler and the root's would write each line twice.
     logging.getLogger("huggingface_hub").handlers.clear()

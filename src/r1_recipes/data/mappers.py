@@ -79,11 +79,13 @@ def get_mapper(name: str, columns: Collection[str] = (), /, **config: Any) -> Ma
             raise RecipeError(unknown_name(f"key of mapper {name!r}", key, parameters))
         if columns and key.endswith("_column") and column and column not in columns:
             raise RecipeError(f"{key}: {unknown_name('column', column, columns)}")
-    defaults = [parameters[key].default for key in config if "_column" in key]
-    found = {*columns, *chain(*([one] if isinstance(one, str) else one or () for one in defaults))}
-    needed = getattr(function, "columns", ()) if columns else ()
+    # A column that the recipe names stands in for those that the mapper would look for.
+    stand_ins = [parameters[key].default or () for key in config if "_column" in key]
+    replaced = chain(*([one] if isinstance(one, str) else one for one in stand_ins))
+    found = {*columns, *replaced}
+    needed = getattr(function, "columns", ())
     lacking = [group for group in needed if not found & {*group.split("|")}]
-    if lacking:
+    if columns and lacking:
         names = ", ".join(f"'{group}'" for group in lacking).replace("|", "' or '")
         raise RecipeError(
             f"mapper {name!r} needs column {names}; the source has {', '.join(columns)}"
@@ -91,18 +93,21 @@ def get_mapper(name: str, columns: Collection[str] = (), /, **config: Any) -> Ma
     return functools.partial(function, **config)
 
 
+def fits(name: str, columns: Collection[str]) -> bool:
+    """Return whether a registered mapper can be told by its columns, and misses none of them."""
+    groups = MAPPERS[name].columns
+    return bool(groups) and all({*group.split("|")} & {*columns} for group in groups)
+
+
 def _fitting(columns: Collection[str]) -> str:
-    fitting = {}  # how many columns a mapper needs, if it misses none
-    for name, function in MAPPERS.items():
-        groups = [{*group.split("|")} for group in function.columns]
-        if groups and all(group & {*columns} for group in groups):
-            fitting[name] = len(groups)
+    fitting = [name for name in MAPPERS if fits(name, columns)]
     if not fitting:
         raise RecipeError(
             f"mapper: auto: no mapper fits the columns {', '.join(columns)}. "
             f"Fix: name one of {', '.join(MAPPERS)}, or set prompt_column and solution_column"
         )
-    return max(fitting, key=lambda name: (fitting[name], name not in NAMES["mapper"]))
+    # The one that knows the most of the columns, and this package's before those of extras.
+    return max(fitting, key=lambda name: (len(MAPPERS[name].columns), name not in NAMES["mapper"]))
 
 
 def example_rows(name: str) -> list[dict[str, Any]]:

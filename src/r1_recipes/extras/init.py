@@ -16,6 +16,7 @@ from r1_recipes.common import console
 from r1_recipes.common.errors import RecipeError, located
 from r1_recipes.common.files import SHIPPED
 from r1_recipes.data.load import LoadReport, load_dataset
+from r1_recipes.data.mappers import fits
 from r1_recipes.data.sources import load_rows
 from r1_recipes.prompts import get_response_format
 from r1_recipes.recipe.types import GRPORecipeArguments
@@ -32,6 +33,8 @@ _DECIMALS = [
     re.compile(r"[^\d(\[{\\]{0,4}\d[\d.\s]*,(\d\d?|\d{4,})\D*"),
     re.compile(r"[^\d(\[{\\]{0,4}\d[\d,\s]*\.(\d\d?|\d{4,})\D*"),
 ]
+# Mappers that are told by their columns, and the columns that only they can read.
+_SHAPES = {"alpaca": (), "verl": (), "multiple_choice": ("choices", "options")}
 _GPU_MODEL = "Qwen/Qwen2.5-1.5B-Instruct"
 _CPU_MODEL = "embedded:SmolLM2-135M-Instruct"
 
@@ -59,15 +62,12 @@ def main(argv: Sequence[str] | None = None) -> None:
 def write(options: argparse.Namespace) -> str:
     """Write the files. Return the findings and the next commands as text."""
     source = load_rows(options.data, "train")
-    columns, why = choose_columns(source.column_names, options)
+    columns, why = choose_columns(source, options)
     solutions, report = read_answers(options, columns, source)
     reward, answers = choose_reward(solutions)
-    name = columns.get("reasoning_column")
-    if name and not any(source[name]):
-        del columns["reasoning_column"]  # it is empty
     # Without that mapper, the target is the assistant's answer.
     worked = "reasoning_column" in columns or columns["mapper"] == "auto"
-    if "prompt_template" in columns and reward.get("reward_funcs") != ["choice_match"]:
+    if ") {" in columns.get("prompt_template", "") and "choice_match" not in str(reward):
         raise ValueError(
             f"answers must be the letters of the options, got {solutions[0]!r:.60}. Fix: write the "
             "letters; if the columns A, B, … are not options, rename them"
@@ -168,18 +168,19 @@ def next_commands(
     return commands
 
 
-def choose_columns(names: list[str], options: argparse.Namespace) -> Reasoned:
+def choose_columns(source: Any, options: argparse.Namespace) -> Reasoned:
     """Return the settings that name the columns, and the reason for them."""
-    check_columns(names)
+    names = [n for n in source.column_names if any(cell not in (None, "") for cell in source[n])]
+    shape = next((mapper for mapper in _SHAPES if fits(mapper, names)), "")
+    check_columns([name for name in names if name not in _SHAPES.get(shape, ())])
     flagged = options.question or options.answer or options.reasoning
     chats = [name for name in ("messages", "conversations") if name in names]
     question = options.question or named_column("question", names) or next(iter(chats), None)
     others = [name for name in names if name != question]
     answer = options.answer or named_column("answer", others)
-    alpaca = {"instruction", "query"} & {*names} and {"output", "response"} & {*names}
-    if not flagged and (alpaca or (chats and not (answer and question in chats))):
-        if alpaca:
-            return {"mapper": "alpaca", "keep_columns": []}, "Alpaca's, or the same by other names"
+    if shape and not flagged:
+        return {"mapper": shape, "keep_columns": []}, f"those of the mapper {shape}"
+    if chats and not flagged and not (answer and question in chats):
         return {"mapper": "auto"}, f"conversations in {chats[0]!r}"
     if not (question and answer):
         raise ValueError(
@@ -194,12 +195,15 @@ def choose_columns(names: list[str], options: argparse.Namespace) -> Reasoned:
         "keep_columns": [],
     }
     letters = {folded(name): name for name in sorted(names) if re.fullmatch("[a-j]", folded(name))}
-    if len(letters) > 1:
-        shown = [f"{letter.upper()}) {{{letters[letter]}}}" for letter in sorted(letters)]
-        columns["prompt_template"] = "\n".join(["{question}", *shown])
+    shown = [f"{name.upper()}) {{{letters[name]}}}" for name in sorted(letters) if len(letters) > 1]
+    about = [f"{{{name}}}\n" for name in others if folded(name) in _WORDS["context"]]
+    if about or shown:
+        columns["prompt_template"] = "\n".join([*about, "{question}", *shown])
     worked = options.reasoning or named_column("reasoning", [n for n in others if n != answer])
-    why = f"question {question!r}, answer {answer!r}"
-    return columns | ({"reasoning_column": worked} if worked else {}), why
+    return (
+        columns | ({"reasoning_column": worked} if worked else {}),
+        f"question {question!r}, answer {answer!r}",
+    )
 
 
 def check_columns(names: list[str]) -> None:

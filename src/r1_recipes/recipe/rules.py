@@ -23,8 +23,13 @@ def check(recipe: Recipe) -> None:
     """Raise RecipeError for the first rule that a recipe breaks. Nothing is loaded."""
     script, model, method = recipe.script, recipe.model, recipe.method
     name, fix = script.dataset_name, "a hub dataset, a local path, 'sums' or 'countdown:3-4'"
-    one = bool(name) != bool(script.dataset_mixture)
-    require(one, "dataset_name", "set, or dataset_mixture, and not both", name, fix)
+    require(
+        bool(name) != bool(script.dataset_mixture),
+        "dataset_name",
+        "set, or dataset_mixture, and not both",
+        name,
+        fix,
+    )
     get_response_format(script.response_format)  # raises for one that cannot read what it writes
     if method != "evaluate":
         name = model.model_name_or_path

@@ -22,6 +22,7 @@ from r1_recipes.common.errors import (
 )
 from r1_recipes.prompts import ResponseFormat, boxes
 from r1_recipes.rewards.answers import Values, ignore
+from r1_recipes.verification.reading import behind_anchor
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -130,10 +131,10 @@ def _token_ids(
 def right_answer(solution: Any) -> str | None:
     r"""Return the reference answer in a solution, or ``None`` if it is empty.
 
-    This is its last ``\boxed{…}``, the text after its last ``####``, or all of it.
+    This is its last ``\boxed{…}``, the text behind its last ``####`` or "answer is", or all of it.
     """
     text = "" if solution is None else str(solution)
-    return next(filter(None, boxes(text)[::-1]), "") or text.rpartition("####")[2].strip() or None
+    return next(filter(None, boxes(text)[::-1]), "") or behind_anchor(text) or None
 
 
 def judged_rows(reward: Callable, rows: Dataset) -> Sequence[int]:

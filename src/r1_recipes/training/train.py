@@ -123,8 +123,9 @@ def check_rewards(recipe: Recipe) -> None:
     script = recipe.script
     # A smoke run scores nothing real.
     if recipe.method in ("grpo", "generate") and not script.smoke:
-        fmt = script.response_format
-        for reward in get_reward_funcs(script.reward_funcs, fmt, **recipe.reward_params):
+        for reward in get_reward_funcs(
+            script.reward_funcs, script.response_format, **recipe.reward_params
+        ):
             if check := getattr(reward, "check_start", None):
                 check()
 
@@ -293,7 +294,8 @@ def prepare(trainer: Trainer, recipe: Recipe) -> None:
                 # steps vanish.
                 parameter.data = parameter.data.float()
     repair_generation_config(model)
-    freeze_parameters(model, recipe.script.unfrozen_parameters)
+    if recipe.script.unfrozen_parameters:
+        freeze_parameters(model, recipe.script.unfrozen_parameters)
     if getattr(training, "use_vllm", False) and training.vllm_mode == "colocate":
         # vLLM samples with this process's global generators, which it has just seeded with the
         # number of the engine that ranks share (TRL 1.16: vllm_generation.py:357). All seeds of
@@ -304,10 +306,8 @@ def prepare(trainer: Trainer, recipe: Recipe) -> None:
     atexit.register(lambda: distributed.is_initialized() and distributed.destroy_process_group())
 
 
-def freeze_parameters(model: PreTrainedModel, patterns: Sequence[str] | None) -> None:
+def freeze_parameters(model: PreTrainedModel, patterns: Sequence[str]) -> None:
     """Leave only parameters trainable whose name matches one of ``patterns``."""
-    if not patterns:
-        return
     names = list(dict(model.named_parameters()))
     for pattern in patterns:
         if not any(re.search(pattern, name) for name in names):

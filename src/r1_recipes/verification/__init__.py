@@ -46,7 +46,8 @@ def judge(
     ``1,080``, and ``50%`` equals 50 and 0.5.
 
     Args:
-        golds: The reference answers: plain, LaTeX, words, or solutions with boxes or ``####``.
+        golds: The reference answers: plain, LaTeX, words, or solutions with boxes, ``####`` or
+            "answer is".
         answers: The answers; ``None`` where a completion has none.
         locale: How numbers are written: ``1.250,5`` is 1250.5 in ``"de"``.
         questions: The questions. An answer that repeats an operation of its question is wrong. The

@@ -135,15 +135,19 @@ def final_answer(text: str) -> str | None:
     if found or "\\boxed" in text:
         return ", ".join(rf"\boxed{{{box}}}" for box in found) or None
     text = text[-MAX_TAIL_CHARS:]
-    anchors = list(ANCHOR.finditer(text))
-    if anchors:
-        lines = text[anchors[-1].end() :].splitlines()
-        line = next((line for line in lines if line.strip(" \t*_:：$\\[]()")), "")
+    *before, behind = ANCHOR.split(text)
+    if before:
+        line = next((line for line in behind.splitlines() if line.strip(" \t*_:：$\\[]()")), "")
         return _AFTERTHOUGHT.sub("", line[:MAX_ANSWER_CHARS]).strip(" \t*_:：") or None
     end = _CLOSING_LINES.sub("", text[-MAX_ANSWER_CHARS:])
     line = end.rstrip().rpartition("\n")[2]
     words = re.search(r"(?<![\\A-Za-z])[^\W\d_]{3,}", clean(line))
     return None if words or not clean(line) else line
+
+
+def behind_anchor(text: str) -> str:
+    """Return the text behind the last ``####`` or "answer is", or all of it. MetaMath has both."""
+    return ANCHOR.split(text)[-1].strip(" \n\t*_:：")
 
 
 def boxes_of(text: str) -> list[str]:
@@ -154,8 +158,11 @@ def boxes_of(text: str) -> list[str]:
 
 @functools.lru_cache(16_384)
 def read_gold(text: str, locale: str = "en") -> Gold | None:
-    """Read a reference answer. Return ``None`` if it is empty, too long, prose or a question."""
-    text = (", ".join(boxes_of(text)) or text.rpartition("####")[2]).strip()
+    """Read a reference answer, or that of a worked solution: in boxes, or behind "answer is".
+
+    Return ``None`` if it is empty, too long, prose or a question.
+    """
+    text = ", ".join(boxes_of(text)) or behind_anchor(text)
     if len(text) > MAX_ANSWER_CHARS or text.endswith(("?", "？")):
         return None
     cleaned = spelled(text, locale)

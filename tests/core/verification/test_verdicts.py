@@ -102,6 +102,25 @@ def test_final_answer(text, answer):
     assert final_answer(text) == answer
 
 
+@pytest.mark.parametrize(
+    "gold",
+    [
+        "He has 48 + 24.\n#### 72",
+        "He has 48 + 24.\n#### 72\nThe answer is: 72",  # MetaMathQA
+        "There are $48+24=72$ clips. The answer is: 72",
+        "**Answer:** 72",
+        "First 48.\n答案：72",
+        r"So \boxed{72}.\nThe answer is 71?",  # a box comes first
+    ],
+)
+def test_the_answer_of_a_worked_solution(gold):
+    assert [verdict.right for verdict in judge([gold] * 3, ["72", "48", "71"])] == [
+        True,
+        False,
+        False,
+    ]
+
+
 WHOLE = st.one_of(st.integers(-3000, 3000), st.integers(-(10**14), 10**14))
 SHAPES = [
     "{n}",

@@ -27,7 +27,8 @@ def build_model(recipe: Recipe) -> Any:
         )
     if adapters := get_peft_config(recipe.model):
         model = get_peft_model(model, adapters)
-    freeze_parameters(model, recipe.script.unfrozen_parameters)
+    elif recipe.script.unfrozen_parameters:
+        freeze_parameters(model, recipe.script.unfrozen_parameters)
     return model
 
 
