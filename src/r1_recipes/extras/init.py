@@ -92,7 +92,6 @@ def write(options: argparse.Namespace) -> str:
         "output_dir": f"outputs/{name}",
     }
     paths = save(options, name, method, settings, prompts=min(8, len(source) - last))
-    commands = next_commands(options, method, settings, paths, judged=bool(reward))
     return "\n".join(
         [
             f"rows      {len(source) - last} for training; {last} held out for evaluation, from "
@@ -102,7 +101,7 @@ def write(options: argparse.Namespace) -> str:
             f"method    {method}: {reason}",
             f"wrote     {', '.join(paths)}",
             "next",
-            *(f"  {command}" for command in commands),
+            *next_commands(options, method, settings, paths, judged=bool(reward)),
         ]
     )
 
@@ -154,24 +153,25 @@ def next_commands(
     """Return the next commands: test, check, train, and what follows the training."""
     recipe, *tests = map(shlex.quote, paths)
     model, trained = map(shlex.quote, (settings["model_name_or_path"], settings["output_dir"]))
-    commands = [f"python {test}" for test in tests]
+    commands = [f"  python {test}" for test in tests]
     for step in ("preflight", f"{method} --smoke", method):
-        commands.append(f"r1-recipes {step} {recipe}")
+        commands.append(f"  r1-recipes {step} {recipe}")
     if method == "grpo":
-        commands.append(f"r1-recipes evaluate {recipe} --model {model} --model {trained}")
+        commands.append(f"  r1-recipes evaluate {recipe} --model {model} --model {trained}")
     elif judged and settings.get("system_prompt") != "":
         if not options.cpu:  # GRPO starts from a whole model, with adapters of its own.
-            commands.append(f"r1-recipes adapters {trained}")
+            commands.append(f"  r1-recipes adapters {trained}")
             trained += "/merged"
         typed = shlex.join(options.words).replace(" --method sft", "")
-        commands.append(f"r1-recipes init {typed} --method grpo --model {trained}")
+        commands.append(f"  r1-recipes init {typed} --method grpo --model {trained}")
     return commands
 
 
 def choose_columns(source: Any, options: argparse.Namespace) -> Reasoned:
     """Return the settings that name the columns, and the reason for them."""
     names = [n for n in source.column_names if any(cell not in (None, "") for cell in source[n])]
-    shape = next((mapper for mapper in _SHAPES if fits(mapper, names)), "")
+    shapes = ("alpaca",) if options.method == "sft" else _SHAPES  # the others have no target of SFT
+    shape = next((mapper for mapper in shapes if fits(mapper, names)), "")
     check_columns([name for name in names if name not in _SHAPES.get(shape, ())])
     flagged = options.question or options.answer or options.reasoning
     chats = [name for name in ("messages", "conversations") if name in names]
@@ -202,7 +202,7 @@ def choose_columns(source: Any, options: argparse.Namespace) -> Reasoned:
     worked = options.reasoning or named_column("reasoning", [n for n in others if n != answer])
     return (
         columns | ({"reasoning_column": worked} if worked else {}),
-        f"question {question!r}, answer {answer!r}",
+        f"question {question!r}, answer {answer!r}" + f", reasoning {worked!r}" * bool(worked),
     )
 
 
