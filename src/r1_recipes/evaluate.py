@@ -22,7 +22,7 @@ from r1_recipes.data.prompt import build_prompt
 from r1_recipes.data.sources import split_fix
 from r1_recipes.generation import complete, load_format
 from r1_recipes.models.load import recipe_format
-from r1_recipes.models.smoke import example_rows, smoke_overrides
+from r1_recipes.models.smoke import smoke_overrides, smoke_rows
 from r1_recipes.recipe import Recipe, load_recipe
 from r1_recipes.recipe.types import Backend, SamplingSettings
 from r1_recipes.rewards.call import try_own_rewards
@@ -114,7 +114,7 @@ def held_out_rows(recipe: Recipe) -> tuple[Any, str]:
     """
     script, fmt = recipe.script, recipe_format(recipe)
     script.max_prompt_tokens = None  # the limit is for training
-    source = example_rows(script, "grpo") if script.smoke else None
+    source = smoke_rows(script, "grpo") if script.smoke else None
     rows, found = load_dataset(script, fmt, "grpo", split="test", rows=source)
     logger.info("rows to score: %s", found)
     functions = reward_functions(recipe, fmt)

@@ -14,7 +14,7 @@ from r1_recipes.common import console
 from r1_recipes.data.load import load_dataset
 from r1_recipes.extras import selection
 from r1_recipes.generation import complete, load_format
-from r1_recipes.models.smoke import example_rows
+from r1_recipes.models.smoke import smoke_rows
 from r1_recipes.recipe.types import Recipe
 from r1_recipes.rewards import get_reward_funcs
 from r1_recipes.training import run_folder
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     # Rows, and what selects among their completions. Evaluation sets are read first: a missing one
     # should not show only after hours of generation.
     tokenizer, fmt = load_format(recipe, script.backend)
-    examples = example_rows(script, "generate") if script.smoke else None
+    examples = smoke_rows(script, "generate") if script.smoke else None
     rows, report = load_dataset(script, fmt, "generate", tokenizer=tokenizer, rows=examples)
     logger.info("rows: %s", report)
     rewards = get_reward_funcs(script.reward_funcs, fmt, **recipe.reward_params)

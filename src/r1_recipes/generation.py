@@ -119,7 +119,8 @@ def complete(
     with tqdm(total=len(pending), desc=label, disable=None, smoothing=0, delay=0) as shown:
         for start in range(0, len(pending), size):
             part = pending[start : start + size]
-            # Of its place, so that a resumed run draws what the whole run would have drawn.
+            # Of its place, so that with transformers a resumed run draws what the whole run would
+            # have drawn.
             set_seed((settings.seed or 0) + len(done))
             groups = [generate(rows.select(part), *plan) for plan in plans]
             done |= {i: [*chain(*made)] for i, *made in zip(part, *groups, strict=True)}

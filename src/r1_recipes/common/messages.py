@@ -72,15 +72,15 @@ def last_user_text(prompt: Any) -> str:
     return message_text(asked[-1]) if asked else ""
 
 
-def words(value: Any, roles: bool = False) -> str:
+def conversation_text(value: Any, roles: bool = False) -> str:
     """Return the text of a string or a conversation, or ``""`` for anything else.
 
-    With ``roles``, the text of each message follows its role.
+    The text of a message follows its role. That of the assistant's stands alone, unless ``roles``.
     """
     if isinstance(value, list):
-        return "\n\n".join(words(part, roles) for part in value)
+        return "\n\n".join(conversation_text(part, roles) for part in value)
     if isinstance(value, dict):
-        role, text = value.get("role"), words(value.get("content") or value.get("text"))
+        role, text = value.get("role"), conversation_text(value.get("content") or value.get("text"))
         return f"[{role}]\n{text}" if role and (roles or role != "assistant") else text
     return value if isinstance(value, str) else ""
 

@@ -212,8 +212,8 @@ def _rendered(
     # In a JSON file a null is one that somebody wrote.
     typed = how.method == "sft" and rows.info.builder_name != "json"
     # With task_rewards, another reward may score a row without a reference answer.
-    routed = how.method != "grpo" or getattr(how.args, "task_rewards", None) is not None
-    compare = set() if routed else READS_GOLD.intersection(getattr(how.args, "reward_funcs", ()))
+    judged = how.method == "grpo" and getattr(how.args, "task_rewards", None) is None
+    compare = READS_GOLD.intersection(getattr(how.args, "reward_funcs", ()) if judged else ())
 
     def render(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
         made: list[dict[str, Any]] = []
@@ -248,7 +248,8 @@ def _rendered(
     dataset: Dataset = rows.map(
         render,
         batched=True,
-        batch_size=8 if "image" in columns else 1000,  # decoded pictures stay in memory
+        # Decoded pictures stay in memory.
+        batch_size=8 if "Image(" in str(rows.features) else 1000,
         remove_columns=rows.column_names,
         features=features,
         load_from_cache_file=False,  # reasons are counted on every run
@@ -278,8 +279,8 @@ def _mapper(how: Rendering, part: Part, columns: list[str]) -> Any:
     # Another mapper refuses them by name. In a mixture they are for the parts that read them.
     if name in COLUMNS_BY_KEYS or not args.dataset_mixture:
         config = {key: getattr(args, key) for key in COLUMN_KEYS} | config
-    # SFT takes whole conversations as they are.
-    if name == "auto" and how.method == "sft" and not any(map(config.get, COLUMN_KEYS)):
+    # SFT takes whole conversations as they are, unless keys say which column or how.
+    if name == "auto" and how.method == "sft" and {*config.values()} <= {None}:
         if {"messages", "conversations"} & found and "reannotated_messages" not in found:
             name = "conversations"
         elif {"prompt", "completion"} <= found:

@@ -90,7 +90,9 @@ def trainer_columns(row: dict[str, Any], mapped: MappedRow, how: Rendering) -> d
             columns |= {key: mapped[key] for key in mapped if key not in _HIDDEN_FROM_GRPO}
         else:
             columns |= _other_columns(prompt, mapped, how)
-    calls = "tool_calls" in mapped or max(map(len, columns["prompt"])) > 2
+    calls = "tool_calls" in mapped or any(
+        turn.keys() - {"role", "content"} for turn in columns["prompt"]
+    )
     if calls and how.method != "sft":
         raise SkipRow("a call of a tool, which only sft can use")
     if how.tokenizer is not None:
@@ -163,7 +165,8 @@ def _other_columns(prompt: list[Message], mapped: MappedRow, how: Rendering) -> 
         return {}
     earlier = (mapped.get("messages") or [])[:-1]
     columns = {key: mapped[key] for key in mapped if key not in _HIDDEN}
-    return columns | ({"earlier_messages": earlier} if earlier else {})
+    # A text, and one in every row: datasets types a column by its first thousand rows.
+    return columns | {"earlier_messages": json.dumps(earlier) if earlier else ""}
 
 
 def target(mapped: MappedRow, fmt: ResponseFormat) -> str:

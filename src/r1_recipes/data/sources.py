@@ -64,7 +64,7 @@ def load_rows(
         tables = (
             _tables(path / place.get("data_dir", ""), split.partition("[")[0])
             if path.is_dir() and not place.get("name")
-            else [path] * (place["path"] == "csv")
+            else ([path] if place["path"] == "csv" else [])
         )
         if tables:
             rows = _part(concatenate_datasets([*map(_read_csv, tables)]), split)

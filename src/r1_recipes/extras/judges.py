@@ -21,10 +21,10 @@ from r1_recipes.common.chat_client import ChatServer, Reply
 from r1_recipes.common.errors import RecipeError, from_mapping, limited, own_code, require
 from r1_recipes.common.messages import (
     completion_texts,
+    conversation_text,
     last_user_text,
     message_text,
     without_surrogates,
-    words,
 )
 from r1_recipes.prompts import ResponseFormat
 from r1_recipes.rewards import REWARDS
@@ -165,7 +165,9 @@ class ModelReward:
             slots = {name: columns[name][row] for name in names}
             if all(value is not None and str(value).strip() for value in slots.values()):
                 said = contexts[row]
-                slots["prompt"] = words(said, roles=True) if said[1:] else last_user_text(said)
+                slots["prompt"] = (
+                    conversation_text(said, roles=True) if said[1:] else last_user_text(said)
+                )
                 content = fill(prompt, slots | {"response": text})
                 asked[row] = [{"role": "user", "content": content}]
         answers = ChatServer(model.removeprefix(SERVED)).chat([*asked.values()])

@@ -20,7 +20,7 @@ import yaml
 from r1_recipes.common.console import reported_errors, say
 from r1_recipes.common.errors import RecipeError, first_line
 from r1_recipes.common.files import write_whole
-from r1_recipes.common.messages import words
+from r1_recipes.common.messages import conversation_text
 from r1_recipes.rewards import ANSWERS
 
 REPORT_FILE = "report.html"
@@ -270,11 +270,13 @@ def completions(run: Run) -> str:
             for key, value in row.items():
                 if isinstance(value, int | float) and key not in ("step", "advantage"):
                     head += f" · {key} {value:.3g}"
-                elif key not in ("completion", "turns") and (text := words(value)):
+                elif key not in ("completion", "turns") and (text := conversation_text(value)):
                     name = escape(TITLES.get(key, key))
                     body += f"<p><small>{name}:</small> {escape(text)}</p>"
             head = escape(f"{head} · {row['refused']}" if row.get("refused") else head)
-            said = escape(words(row.get("turns") or row["completion"]))  # turns: an agent's calls
+            said = escape(
+                conversation_text(row.get("turns") or row["completion"])
+            )  # turns: an agent's calls
             html += f"<details><summary>{head}</summary>{body}<pre>{said}</pre></details>"
     return html or "<p>None were logged. To log them: log_completions: true</p>"
 

@@ -20,7 +20,12 @@ from typing import Any
 import regex
 
 from r1_recipes.common.errors import RecipeError, from_mapping, limited, require
-from r1_recipes.common.messages import UNSPACED, last_user_text, without_surrogates, words
+from r1_recipes.common.messages import (
+    UNSPACED,
+    conversation_text,
+    last_user_text,
+    without_surrogates,
+)
 from r1_recipes.data.sources import load_rows
 from r1_recipes.generation import Completion
 from r1_recipes.prompts.formats import ParsedResponse, ResponseFormat
@@ -248,7 +253,7 @@ def _compare_question(
         if not known.isdisjoint(n_grams(row["question"], keep.decontaminate.n_grams)):
             _drop(group, f"in {name}")
     if keep.deduplicate and _kept(group):
-        prompt = " ".join(words(row["prompt"]).split())
+        prompt = " ".join(conversation_text(row["prompt"]).split())
         if prompt in seen:
             _drop(group, "equal question")
         seen.add(prompt)

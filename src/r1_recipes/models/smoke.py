@@ -17,8 +17,7 @@ from r1_recipes.common.files import shipped
 from r1_recipes.common.messages import say_once
 from r1_recipes.common.plugins import NAMES
 from r1_recipes.data.load import COLUMN_KEYS, COLUMNS_BY_KEYS
-from r1_recipes.data.mappers import MAPPERS
-from r1_recipes.data.mappers import example_rows as rows_of
+from r1_recipes.data.mappers import MAPPERS, example_rows
 from r1_recipes.data.sources import load_rows
 from r1_recipes.prompts import CHATML, get_response_format
 from r1_recipes.recipe.types import RecipeArguments, Settings, argument_types
@@ -108,15 +107,13 @@ def is_temporary(output_dir: Path) -> bool:
     return output_dir.parent.name.startswith(_PREFIX)
 
 
-def example_rows(args: RecipeArguments, method: str, part: Settings | None = None) -> Any:
+def smoke_rows(args: RecipeArguments, method: str, part: Settings | None = None) -> Any:
     """Return a local file's short rows, or the mapper's examples.
 
     Each row comes twice, so that a batch fills. For a mixture, return one dataset per part.
     """
     if args.dataset_mixture and part is None:
-        return [
-            example_rows(args, method, each) for each in args.dataset_mixture.get("datasets", ())
-        ]
+        return [smoke_rows(args, method, each) for each in args.dataset_mixture.get("datasets", ())]
     part = part or {}
     source = str(part.get("id") or args.dataset_name or "")
     generated = source.partition(":")[0] in NAMES["dataset"]
@@ -135,7 +132,7 @@ def example_rows(args: RecipeArguments, method: str, part: Settings | None = Non
         whole = method == "sft" and not args.prompt_column
         name = "conversations" if whole else "prompt_solution"
     say_once(f"smoke: {source} is not here, so the examples of mapper {name} take its place")
-    examples = rows_of(name)
+    examples = example_rows(name)
     if name == "generated":  # responses are in the recipe's format
         fmt = get_response_format(args.response_format or "think_answer")
         examples = [

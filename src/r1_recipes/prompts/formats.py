@@ -203,7 +203,8 @@ def boxes(text: str) -> list[str]:
 
 def left_open(text: str) -> bool:
     r"""Return whether the last ``\boxed{`` of a text never closes, or holds nothing."""
-    return any(not any(boxes(r"\boxed{" + last)) for last in _OPENING.split(text)[1:][-1:])
+    *before, last = _OPENING.split(text)
+    return bool(before) and not any(boxes(r"\boxed{" + last))
 
 
 def template_prefill(generation_prompt: str, fmt: ResponseFormat) -> str:

@@ -3,8 +3,7 @@
 The command line wins over the file.
 """
 
-from r1_recipes.common.files import read_yaml
 from r1_recipes.recipe.load import load_recipe
-from r1_recipes.recipe.types import Recipe, namespace_value
+from r1_recipes.recipe.types import Recipe
 
-__all__ = ["Recipe", "load_recipe", "namespace_value", "read_yaml"]
+__all__ = ["Recipe", "load_recipe"]

@@ -31,6 +31,8 @@ _TEXT_OR_BOOL = ("scale_rewards", "fsdp", "resume_from_checkpoint")
 _PLACES = ("dataset_name", "chat_template", "id")  # in the working directory or beside the recipe
 # Texts in which ${x} may be mathematics.
 _TEXTS = ("system_prompt", "prompt_template", "prefill", "few_shot", "chat_template", "prompt")
+# The types of a reward's parameters that say too little: a list of what, no default, None.
+_KINDS = {list: list[str], tuple: list[str], type: str, type(None): str}
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
@@ -172,10 +174,10 @@ def make_parser(method: str, given: Settings) -> Any:
         names = given["reward_funcs"] = [name.strip() for name in names.split(",")]
     with located("reward_funcs"):
         found = reward_parameters(str(name) for name in names if str(name) not in models)
-    options = [
-        (name, type(p.default) if p.annotation is p.empty else p.annotation, field(default=None))
-        for name, p in found.items()
-    ]
+    told = {
+        n: type(p.default) if p.annotation is p.empty else p.annotation for n, p in found.items()
+    }
+    options = [(name, _KINDS.get(kind, kind), field(default=None)) for name, kind in told.items()]
     parameters = make_dataclass("Parameters", options)
     parameters.__module__ = "typing"  # where annotations that are texts find Optional and Sequence
     types = (*argument_types(method), parameters)

@@ -112,12 +112,12 @@ def follow_machine(method: str, given: Settings, typed: Settings, warnings: list
         )
     if method in ("generate", "evaluate"):
         return
-    needed = {} if (given.get("vllm_mode") or "colocate") != "colocate" else {"use_vllm": False}
+    needed = {"use_vllm": False} if given.get("vllm_mode") in (None, "colocate") else {}
     if not use_cpu:  # with use_cpu: true, the recipe chooses the precision for a CPU
         needed |= {"use_cpu": True, "bf16": False, "fp16": False, "tf32": False}
     # TRL's defaults. A word that is neither true nor false is for the parser to refuse.
     current = {"use_cpu": False, "bf16": not given.get("fp16"), **given}
-    changed = {
+    changed = {  # what the recipe sets the other way
         key: value
         for key, value in needed.items()
         if key not in typed and str(current.get(key)).lower() == str(not value).lower()

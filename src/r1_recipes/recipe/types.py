@@ -104,8 +104,8 @@ class RecipeArguments:
 
 
 _TEMPLATE_VARIABLES = (
-    "Variables of the chat template: {enable_thinking: false}. In a saved checkpoint, they are the "
-    "template's defaults."
+    "Variables of the chat template: {enable_thinking: false}. A saved checkpoint does not keep "
+    "them."
 )
 
 

@@ -20,9 +20,9 @@ from r1_recipes.common.errors import (
     first_line,
     user_code_place,
 )
-from r1_recipes.prompts import ResponseFormat, boxes
+from r1_recipes.prompts import ResponseFormat
 from r1_recipes.rewards.answers import Values, ignore
-from r1_recipes.verification.reading import behind_anchor
+from r1_recipes.verification.reading import reference_answer
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -129,12 +129,8 @@ def _token_ids(
 
 
 def right_answer(solution: Any) -> str | None:
-    r"""Return the reference answer in a solution, or ``None`` if it is empty.
-
-    This is its last ``\boxed{…}``, the text behind its last ``####`` or "answer is", or all of it.
-    """
-    text = "" if solution is None else str(solution)
-    return next(filter(None, boxes(text)[::-1]), "") or behind_anchor(text) or None
+    """Return the reference answer in a solution, or ``None`` if it is empty."""
+    return reference_answer("" if solution is None else str(solution)) or None
 
 
 def judged_rows(reward: Callable, rows: Dataset) -> Sequence[int]:

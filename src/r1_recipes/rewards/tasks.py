@@ -79,8 +79,11 @@ def _rows_of(
         if task not in task_rewards:
             all_of_it = f"Only {', '.join(for_all)} scores its rows"
             say_once(f"task_rewards: has no entry for task {task!r}. {all_of_it}")
-    mine = [task for task in tasks if name in for_all or name in task_rewards.get(task, ())]
-    return {row: task for row, task in enumerate(tasks) if task in mine}
+    return {
+        row: task
+        for row, task in enumerate(tasks)
+        if name in for_all or name in task_rewards.get(task, ())
+    }
 
 
 def _of_its_tasks(

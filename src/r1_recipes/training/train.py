@@ -21,7 +21,7 @@ from r1_recipes.common.files import masked, masked_words, shipped
 from r1_recipes.data.load import LoadReport, drop_overlap, load_dataset
 from r1_recipes.data.sources import split_fix
 from r1_recipes.models.load import copy_processor, repair_generation_config
-from r1_recipes.models.smoke import example_rows, is_temporary, smoke_overrides
+from r1_recipes.models.smoke import is_temporary, smoke_overrides, smoke_rows
 from r1_recipes.prompts import ResponseFormat, served
 from r1_recipes.recipe import Recipe, load_recipe
 from r1_recipes.recipe.rules import longest_sequence
@@ -148,7 +148,7 @@ def load_splits(
     With evaluation rows, no question of the test split is trained on.
     """
     script, method = recipe.script, recipe.method
-    examples = example_rows(script, method) if script.smoke else None
+    examples = smoke_rows(script, method) if script.smoke else None
     train, report = load_dataset(
         script, fmt, method, split="train", tokenizer=tokenizer, rows=examples
     )

@@ -145,9 +145,13 @@ def final_answer(text: str) -> str | None:
     return None if words or not clean(line) else line
 
 
-def behind_anchor(text: str) -> str:
-    """Return the text behind the last ``####`` or "answer is", or all of it. MetaMath has both."""
-    return ANCHOR.split(text)[-1].strip(" \n\t*_:：")
+def reference_answer(text: str) -> str:
+    r"""Return the reference answer in a text, which may be a whole worked solution.
+
+    It is the last ``\boxed{…}``, or what follows the last ``####`` or "answer is" (MetaMathQA has
+    both), or all of the text.
+    """
+    return next(filter(None, boxes(text)[::-1]), "") or ANCHOR.split(text)[-1].strip(" \n\t*_:：")
 
 
 def boxes_of(text: str) -> list[str]:
@@ -158,11 +162,10 @@ def boxes_of(text: str) -> list[str]:
 
 @functools.lru_cache(16_384)
 def read_gold(text: str, locale: str = "en") -> Gold | None:
-    """Read a reference answer, or that of a worked solution: in boxes, or behind "answer is".
-
-    Return ``None`` if it is empty, too long, prose or a question.
+    """Read the reference answer in a text. Return ``None`` if it is empty, too long, prose or a
+    question.
     """
-    text = ", ".join(boxes_of(text)) or behind_anchor(text)
+    text = reference_answer(text)
     if len(text) > MAX_ANSWER_CHARS or text.endswith(("?", "？")):
         return None
     cleaned = spelled(text, locale)

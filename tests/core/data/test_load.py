@@ -10,6 +10,7 @@ from datasets import Dataset
 
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.data import SkipRow, load_dataset
+from r1_recipes.data.mappers import get_mapper
 from r1_recipes.data.prompt import build_prompt
 from r1_recipes.prompts import get_response_format
 from r1_recipes.recipe.types import RecipeArguments
@@ -53,6 +54,28 @@ def test_grpo_rows_carry_prompt_solution_and_the_source_s_other_columns() -> Non
     }
     assert (report.read, report.kept, dict(report.dropped)) == (2, 2, {})
     assert str(report) == "2 of 2 rows kept" and report.unused == ["level"]
+
+
+def test_chats_of_which_only_a_late_one_has_earlier_turns() -> None:
+    """datasets types a column by the first thousand rows."""
+    talk = [{"role": role, "content": "Hi"} for role in ("user", "assistant") * 2]
+    rows = [{"messages": talk[:2]}] * 1005 + [{"messages": talk}]
+    dataset, _ = load_dataset(
+        arguments(mapper="conversations"), FMT, "generate", rows=Dataset.from_list(rows)
+    )
+    again = get_mapper("generated")
+    assert "messages" not in again({**dataset[0], "pass_rate": 1.0})
+    assert again({**dataset[-1], "pass_rate": 1.0})["messages"] == talk[:3]
+
+
+@pytest.mark.parametrize("config", [{"well_formed": True}, {"wel_formed": True}])
+def test_sft_on_chats_takes_its_mapper_config(config: dict[str, Any]) -> None:
+    talk = [{"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "2"}]
+    script = arguments(mapper="auto", mapper_config=config)
+    rows = Dataset.from_list([{"messages": talk}])
+    # No tags; an unknown key
+    with pytest.raises(RecipeError, match=r"all rows were dropped|'wel_formed'"):
+        load_dataset(script, FMT, "sft", rows=rows)
 
 
 def own(row: dict[str, Any]) -> Any:

@@ -145,6 +145,9 @@ from typing import Optional
 def plain(prompts, completions, **columns):
     return [0.0 for _ in completions]
 
+def untyped(completions, *, untyped_words=["a"], untyped_name, untyped_other=None, **columns):
+    return [0.0 for _ in completions]
+
 def brevity(
     completions,
     *,
@@ -186,6 +189,9 @@ def test_a_reward_from_the_working_directory_has_parameters(write, custom):
     )
     assert [func.__name__ for func in funcs] == ["brevity", "plain", "format"]
     assert funcs[0](completions=["x"]) == [7.0]
+    base = BASE + f"reward_funcs: ['{custom}:untyped']\n"
+    recipe = load_recipe([write("untyped_words: [a, b]\nuntyped_name: abc\n", base)], "grpo")
+    assert recipe.reward_params == {"untyped_words": ["a", "b"], "untyped_name": "abc"}
     fails([write("brevity_limits: 7\n", base)], "unknown key 'brevity_limits'", "brevity_limit")
     fails([write("brevity_limit: 7\n")], "unknown key 'brevity_limit'")  # the reward is not named
 

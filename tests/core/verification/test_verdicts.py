@@ -111,6 +111,7 @@ def test_final_answer(text, answer):
         "**Answer:** 72",
         "First 48.\n答案：72",
         r"So \boxed{72}.\nThe answer is 71?",  # a box comes first
+        r"We get \boxed{48} in April, and \boxed{72} in both.",  # the last one
     ],
 )
 def test_the_answer_of_a_worked_solution(gold):

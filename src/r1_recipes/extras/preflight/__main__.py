@@ -16,7 +16,7 @@ from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.files import read_yaml
 from r1_recipes.extras.preflight import data, fit, rewards
 from r1_recipes.extras.preflight.findings import ERROR, OK, WARNING, Report, evenly_spaced
-from r1_recipes.models.load import check_targets, load_tokenizer
+from r1_recipes.models.load import check_targets, load_tokenizer, train_template
 from r1_recipes.models.smoke import smoke_overrides
 from r1_recipes.prompts import ResponseFormat
 from r1_recipes.recipe import Recipe, load_recipe
@@ -100,16 +100,22 @@ def examine(report: Report, options: argparse.Namespace, overrides: Sequence[str
         tokenizer, fmt = load_tokenizer(recipe)
         rows = data.load(report, recipe, fmt, tokenizer)
         model = fit.build_model(recipe)
-        window = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-        data.check_lengths(report, recipe, rows, tokenizer, window)
+        data.check_lengths(
+            report,
+            recipe,
+            rows,
+            tokenizer,
+            window=getattr(model.config.get_text_config(), "max_position_embeddings", None),
+        )
         fit.check_cost(report, recipe, len(rows), count)
         state = fit.training_state(recipe, model, shards)
         fit.check_memory(report, recipe, state, shards)
-        sample = [rows[index] for index in evenly_spaced(len(rows), _SAMPLE)]
         if recipe.method == "sft":
+            if recipe.training.assistant_only_loss:  # as in sft.py
+                train_template(tokenizer)
             check_targets(recipe, tokenizer, rows)
         else:
-            examine_rewards(report, recipe, fmt, tokenizer, rows, sample, options)
+            examine_rewards(report, recipe, fmt, tokenizer, rows, options)
 
 
 def read_recipe(argv: Sequence[str], processes: int) -> Recipe:
@@ -118,8 +124,9 @@ def read_recipe(argv: Sequence[str], processes: int) -> Recipe:
     keys = {word.partition("=")[0].removeprefix("--") for word in argv}.union(settings)
     if "teacher_model_name_or_path" in keys:
         raise RecipeError(f"{argv[0]}: preflight reads recipes of grpo and sft. Fix: --smoke")
-    method = "sft" if keys.isdisjoint(_GRPO_KEYS) else "grpo"
-    return load_recipe(argv, method, smoke_overrides, processes)
+    return load_recipe(
+        argv, "sft" if keys.isdisjoint(_GRPO_KEYS) else "grpo", smoke_overrides, processes
+    )
 
 
 def examine_rewards(
@@ -128,13 +135,13 @@ def examine_rewards(
     fmt: ResponseFormat,
     tokenizer: Any,
     rows: Any,
-    sample: list[dict[str, Any]],
     options: argparse.Namespace,
 ) -> None:
     """Try the rewards on reference answers, on answers written by hand and on sampled ones.
 
     Those that need another model are left out.
     """
+    sample = [rows[index] for index in evenly_spaced(len(rows), _SAMPLE)]
     if recipe.script.reward_funcs:  # Otherwise only the environment scores.
         data.check_prompt(report, fmt, sample)
     data.check_turn(report, recipe, tokenizer, fmt)

@@ -13,7 +13,7 @@ from typing import Any
 
 from r1_recipes import verification
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.common.messages import clip, words
+from r1_recipes.common.messages import clip, conversation_text
 from r1_recipes.data.load import question_key
 from r1_recipes.extras.preflight.findings import (
     ERROR,
@@ -144,7 +144,7 @@ def check_lengths(
 
 def check_prompt(report: Report, fmt: ResponseFormat, sample: list[dict[str, Any]]) -> None:
     """Check that the prompt asks for the tags that the rewards parse."""
-    prompts = [f"{words(row['prompt'])}\n{fmt.prefill}" for row in sample]
+    prompts = [f"{conversation_text(row['prompt'])}\n{fmt.prefill}" for row in sample]
     asked = [tag for tag in fmt.tags if all(tag.rstrip("{") in prompt for prompt in prompts)]
     lacking = [tag for tag in fmt.tags if tag not in asked]
     level, message = OK, f"the prompt asks for {' and '.join(asked) or 'no tags'}"
