@@ -18,8 +18,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run a recipe. Exit with 2 if it cannot be used, with 130 if it was interrupted."""
     run = start(argv, "distill")
     tokenizer, fmt = load_tokenizer(run.recipe)
-    rows = load_splits(run.recipe, fmt, tokenizer)
-    arguments = trainer_arguments(run, fmt, tokenizer, rows)
+    arguments = trainer_arguments(run, fmt, tokenizer, load_splits(run.recipe, fmt, tokenizer))
     training = run.recipe.training
     teacher = model_path(
         training.teacher_model_name_or_path,

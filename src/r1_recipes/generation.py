@@ -114,9 +114,13 @@ def complete(
     size = max(1, settings.generation_batch_size // max(count for _, count in plans))
     if not isinstance(generate, TransformersGenerator):
         size *= _BATCHES_OF_ENGINES
-    label = Path(str(recipe.model.model_name_or_path)).name
-    # None: on a terminal alone
-    with tqdm(total=len(pending), desc=label, disable=None, smoothing=0, delay=0) as shown:
+    with tqdm(
+        total=len(pending),
+        desc=Path(str(recipe.model.model_name_or_path)).name,
+        disable=None,  # on a terminal alone
+        smoothing=0,
+        delay=0,
+    ) as shown:
         for start in range(0, len(pending), size):
             part = pending[start : start + size]
             # Of its place, so that with transformers a resumed run draws what the whole run would

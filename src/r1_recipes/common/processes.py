@@ -49,8 +49,7 @@ def lacks_bf16() -> bool:
     """Return whether the GPU only emulates bf16, as a T4 does."""
     import torch
 
-    here = torch.cuda.is_available()
-    return here and not torch.cuda.is_bf16_supported(including_emulation=False)
+    return torch.cuda.is_available() and not torch.cuda.is_bf16_supported(False)
 
 
 def quiet_vllm() -> None:

@@ -14,7 +14,6 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Collection
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +80,7 @@ def get_mapper(name: str, columns: Collection[str] = (), /, **config: Any) -> Ma
             raise RecipeError(f"{key}: {unknown_name('column', column, columns)}")
     # A column that the recipe names stands in for those that the mapper would look for.
     stand_ins = [parameters[key].default or () for key in config if "_column" in key]
-    replaced = chain(*([one] if isinstance(one, str) else one for one in stand_ins))
-    found = {*columns, *replaced}
+    found = {*columns}.union(*([one] if isinstance(one, str) else one for one in stand_ins))
     needed = getattr(function, "columns", ())
     lacking = [group for group in needed if not found & {*group.split("|")}]
     if columns and lacking:

@@ -1,4 +1,4 @@
-"""TRL's GRPO trainer with five additions, each a few lines, and sampling in the constructor.
+"""TRL's GRPO trainer with six additions, each a few lines, and sampling in the constructor.
 
 Private names of TRL that the core uses are here, in callbacks.py, train.py and vllm_lora.py;
 tests/core/training/test_trainer.py pins them. Heavy: imports TRL, and so torch.
@@ -19,7 +19,8 @@ import torch
 import torch.nn.functional as F
 from transformers import GenerationConfig
 from trl import GRPOTrainer
-from trl.trainer.utils import split_tensor_dict
+from trl.trainer import grpo_trainer
+from trl.trainer.utils import nanstd, split_tensor_dict
 
 from r1_recipes.common import processes
 from r1_recipes.common.errors import USER_ERRORS
@@ -165,6 +166,19 @@ class RecipeTrainer(GRPOTrainer):
                     written, os.path.join(folder, "eval_completions"), dirs_exist_ok=True
                 )
                 shutil.rmtree(aside)
+
+
+# 6. Groups without spread. In fp32 the mean of eight rewards of 0.2 is not 0.2, so TRL 1.16 finds
+# spread where there is none, and frac_reward_zero_std stays at 0 (grpo_trainer.py:2788).
+
+
+def spread(rewards: torch.Tensor, **options: Any) -> torch.Tensor:
+    """Return TRL's standard deviation, and 0 where it comes from rounding alone."""
+    found: torch.Tensor = nanstd(rewards, **options)
+    return found.masked_fill(found < 1e-6, 0.0)
+
+
+grpo_trainer.nanstd = spread
 
 
 def safe(reward: Any, errors: list[str]) -> Any:

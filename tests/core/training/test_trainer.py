@@ -60,6 +60,7 @@ def test_the_attributes_that_are_read_are_set_by_trl():
         "self._buffered_inputs = [unsplit_pixel_values_by_grid(batch) for batch in generation_batches]",
         "inputs = self._buffered_inputs[self._step % self.args.steps_per_generation]",
         'f"completions_{self.state.global_step:05d}.parquet"',
+        "std_rewards = nanstd(rewards.view(-1, num_generations), dim=1)",
     ):
         assert line in source, line
 
@@ -173,6 +174,19 @@ def test_what_is_not_a_number_per_completion_is_an_error(result):
     errors = []
     paid = safe(lambda completions, **columns: result, errors)(completions=["a", "b"])
     assert paid == [0.0, 0.0] and len(errors) == 1 and f"{__file__}:" in errors[0]
+
+
+def equal(completions, **columns):
+    """In fp32 the mean of some rewards of 0.2 is not 0.2."""
+    return [0.2] * len(completions)
+
+
+@pytest.mark.slow
+def test_groups_of_equal_rewards_have_no_spread(write_recipe, tmp_path):
+    keys = {"num_generations": 8, "per_device_train_batch_size": 8, "max_steps": 1}
+    grpo.main([write_recipe("grpo", reward_funcs=[f"{OWN}:equal"], **keys)])
+    [entry] = metrics(tmp_path / "run")
+    assert entry["frac_reward_zero_std"] == 1.0 and entry["reward_std"] == 0.0
 
 
 # Evaluation
