@@ -73,6 +73,22 @@ def test_answer_match_takes_the_rule_that_the_gold_asks_for():
     assert logged == {"answer_match_answer": answers, "answer_match_solution": golds}
 
 
+@pytest.mark.parametrize(
+    ("answer", "gold", "value"),
+    [
+        ("yes", "True", 1.0),
+        ("No", "False", 1.0),
+        ("yes", "False", 0.0),
+        (r"\text{H}_2\text{O}", "H2O", 1.0),
+        (r"\ce{CO2}", "CO2", 1.0),
+        ("CO", "CO2", 0.0),
+        ("2H2O", "H2O", 0.0),
+    ],
+)
+def test_answer_match_reads_what_models_write(answer, gold, value):
+    assert score(answer_match, answer, gold) == value
+
+
 @pytest.mark.parametrize("reward", [exact_match, choice_match, answer_match])
 @pytest.mark.parametrize("name", ["think_answer", "boxed", "think_prose"])
 def test_hostile_completions(reward, name):

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from r1_recipes import grpo
-from r1_recipes.common.messages import words
+from r1_recipes.common.messages import conversation_text
 from r1_recipes.data import MAPPERS
 from r1_recipes.extras.images import build_tiny_vlm
 from tests.conftest import metrics, weights
@@ -73,7 +73,7 @@ def test_a_vision_language_model_learns_from_pictures(tmp_path, write_recipe, ti
         for path in sorted((run / "completions").glob("*.parquet"))[:1]
     ]
     assert len(table) == 4
-    assert "How many pixels wide is the square?" in words(
+    assert "How many pixels wide is the square?" in conversation_text(
         table[0]["prompt"], roles=True
     )  # as the report shows it
     assert (run / "report.html").exists()

@@ -99,6 +99,18 @@ FILES = {
         ),
         {"mapper": "multiple_choice", "reward_funcs": ["choice_match"]},
     ),
+    "latex.csv": (
+        lines("Frage;Lösung", "Was ist @ + 1/2?;$@{,}5$"),
+        {"reward_funcs": ["accuracy"], "number_locale": "de"},
+    ),
+    "solved.jsonl": (
+        objects(question="Ann has @. One more?", answer="Ann has @.\nSo the result is 7."),
+        {"mapper_config": {"whole": True}, "reward_funcs": None},
+    ),
+    "openr1.jsonl --method grpo": (
+        objects(problem="@+1?", answer="@", messages=[{"role": "user", "content": "@+1?"}]),
+        {"prompt_column": "problem", "solution_column": "answer"},
+    ),
     "deepmath.csv": (
         lines("question,final_answer,r1_solution_1,r1_solution_2", "@+1?,@,a,b"),
         columns("question", "final_answer", reward_funcs=["accuracy"]),

@@ -96,7 +96,9 @@ def load_rows(
 
 def _cause(error: Exception, path: Path) -> str:
     cause = first_line(error.__cause__ or error)
-    cause += " Fix: iconv -f windows-1252 -t utf-8 FILE > NEW" * ("utf-8" in cause.casefold())
+    cause += " Fix: iconv -f windows-1252 -t utf-8 FILE > NEW (or gbk, utf-16, …)" * (
+        "utf-8" in cause.casefold()
+    )
     beside = [] if path.exists() else [each.name for each in path.parent.glob("*")]
     for close in nearest(path.name, beside, 1):
         cause += f" Did you mean {path.parent / close}?"

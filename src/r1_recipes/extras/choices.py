@@ -39,8 +39,9 @@ def words(text: str) -> list[str]:
 
     Case, character width, articles, punctuation and emphasis do not count.
     """
-    plain = unicodedata.normalize("NFKC", _POWER.sub("^", text)).replace("*", "").replace("`", "")
-    plain = _ARTICLE.sub("", plain)
+    # Models write H2O as \text{H}_2\text{O} in a box, and **H2O** beside it.
+    plain = re.sub(r"\\(?:text|mathrm|ce)\b|[{}$_*`]", "", _POWER.sub("^", text))
+    plain = _ARTICLE.sub("", unicodedata.normalize("NFKC", plain))
     plain = _THOUSANDS.sub(lambda number: number[0].replace(",", ""), plain)
     return [token[0].strip() for token in _TOKEN.finditer(plain.casefold())]
 
@@ -74,7 +75,7 @@ def _same_choice(answer: str, solution: str) -> bool:
 
 def _units(text: str) -> set[str]:
     plain = _LATEX_COMMAND.sub(" ", unicodedata.normalize("NFKC", text))
-    return set(re.findall(r"[^\W\d_]+|%", plain.casefold()))
+    return set(re.findall(r"[^\W\d_]+|%", plain.casefold())) - {"yes", "no", "true", "false"}
 
 
 def _read(
@@ -159,7 +160,7 @@ def _rule(answer: str, solution: str, equal: bool | None) -> str:
     if _same_choice(answer, solution):
         return "choice"
     # Words alone would ignore brackets and signs of mathematics: [1,2] is not (1,2).
-    has_word = re.search(r"[^\W\d_]{2,}", _LATEX_COMMAND.sub(" ", solution))
+    has_word = re.search(r"[^\W\d_][^\W_]", _LATEX_COMMAND.sub(" ", solution))
     if has_word and _same_words(answer, solution):
         return "words"
     # Mathematics ignores units: an answer with words must have every unit of the reference answer.

@@ -180,7 +180,7 @@ def choose_columns(source: Any, options: argparse.Namespace) -> Reasoned:
     answer = options.answer or named_column("answer", others)
     if shape and not flagged:
         return {"mapper": shape, "keep_columns": []}, f"those of the mapper {shape}"
-    if chats and not flagged and not (answer and question in chats):
+    if chats and not flagged and not (answer and (question in chats or options.method == "grpo")):
         return {"mapper": "auto"}, f"conversations in {chats[0]!r}"
     if not (question and answer):
         raise ValueError(
@@ -230,12 +230,16 @@ def choose_reward(solutions: list[str]) -> Reasoned:
     """Return the settings of a reward that can score the answers (or none), and the reason."""
     if not solutions:
         return {}, "in conversations, without a reference answer"
-    solutions = solutions[:: len(solutions) // 1000 + 1]
+    solutions = [text.replace("{,}", ",") for text in solutions[:: len(solutions) // 1000 + 1]]
     commas, points = (len([*filter(mark.fullmatch, solutions)]) for mark in _DECIMALS)
     locale = {"number_locale": "de"} if commas > points else {}
     kinds = Counter(answer_kind(text, locale.get("number_locale", "en")) for text in solutions)
-    shown = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
-    found = f"{shown}, such as {min(solutions, key=len)!r:.60}"
+    found = ", ".join(
+        [
+            *(f"{count} {kind}" for kind, count in kinds.most_common()),
+            f"such as {min(solutions, key=len)!r:.60}",
+        ]
+    )
     for name, rule in _WORDS["rewards"].items():
         if sum(kinds[kind] for kind in rule["kinds"]) > rule["share"] * len(solutions):
             return {"reward_funcs": [name], **locale}, f"{found}. {rule['why']}"
@@ -249,9 +253,11 @@ def answer_kind(solution: str, locale: str) -> str:
     if choice_of(spelled(solution))[0]:
         return "letters"
     parsed = read_gold(solution, locale)
-    if parsed is None or parsed.words:
-        return "words" if parsed else "prose"
-    return "numbers" if read_number(parsed.mathematics) else "expressions"
+    if parsed and not parsed.words:
+        return "numbers" if read_number(parsed.mathematics) else "expressions"
+    # Several lines or sentences, or one of more than five words
+    long = r"\n|[.!?]\s+\w\w|[。！？]\S|(?:\S+\s+){5}\S+[.。]\Z"
+    return "words" if parsed and not re.search(long, solution) else "prose"
 
 
 def grpo_settings(options: argparse.Namespace, reward: Settings, *, worked: bool) -> Reasoned:

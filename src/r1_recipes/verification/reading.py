@@ -16,7 +16,7 @@ from r1_recipes.verification.trees import NAME, build, split
 
 # A longer answer is wrong without being read.
 MAX_ANSWER_CHARS = 1000
-ANCHOR = re.compile(r"(?i)####|\banswer[\s*_]*(?:is\b|:|：)|答案(?:是|为|:|：)")
+ANCHOR = re.compile(r"(?i)####|\b(?:answer|antwort)[\s*_]*(?:is\b|ist\b|:|：)|答案(?:是|为|:|：)")
 # "I hope it is correct." A sentence with a number is kept, because it may retract the answer.
 _AFTERTHOUGHT = re.compile(r"(?<=\S)[.。]\s+[^\d\W][^\d]*\Z")
 _CLOSING_LINES = re.compile(r"(?:\s*(?:\$\$|\\\]|\\\)))+\s*\Z")
@@ -68,7 +68,7 @@ _RUN = re.compile(
 _WORD = re.compile(
     r"(?i)(?<![\\a-z\d)}*^_/+-])(?<!begin\{)(?<!end\{)(?=[a-z]*[aeiouy])[a-z]{3,}(?![a-z*^_/+])"
 )
-_DATE = r"\d{4}[-/]\d\d?[-/]\d\d?|\d\d?[-/]\d\d?[-/]\d{4}"  # no subtraction
+_DATE = r"\d{4}[-/]\d\d?[-/]\d\d?|\d\d?[-/]\d\d?[-/]\d{4}|\d+-\d+"  # no subtraction; nor 1914-1918
 _ONLY_WORDS = re.compile(
     rf"(?i:no|yes|true|false|none|.*\d\s*[ap]\.?\s?m\b.*)|[A-Z]{{2,5}}|{_DATE}"  # 4 p.m.
 )

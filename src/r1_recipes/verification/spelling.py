@@ -91,8 +91,11 @@ def clean(text: str, locale: str = "en") -> str:
         text = unicodedata.normalize("NFKC", text).translate(_TABLE)
     text = re.sub(r"(\s)\s+", r"\1", text)
     if locale == "de":
-        text = re.sub(r"(?<=\d)\.(?=\d{3}(?!\d))", "", text)
-        text = re.sub(r"(?<=\d),(?=\d)", ".", text)
+        # Not 0.125. LaTeX writes 3{,}14.
+        text = re.sub(
+            r"(?<![\d.,])[1-9]\d{0,2}(\.\d{3})+(?!\d)", lambda m: m[0].replace(".", ""), text
+        )
+        text = re.sub(r"(?<=\d)(?:,|\{,\})(?=\d)", ".", text)
     for pattern, replacement in _RULES:
         text = pattern.sub(replacement, text)
     return " ".join(text.split())

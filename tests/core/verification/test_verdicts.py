@@ -122,6 +122,25 @@ def test_the_answer_of_a_worked_solution(gold):
     ]
 
 
+@pytest.mark.parametrize(
+    ("gold", "answer", "locale", "right"),
+    [
+        ("3,14", "3{,}14", "de", True),
+        ("$2{,}125$", "2125", "de", False),
+        ("1.008,75", "1008{,}75", "de", True),
+        ("0,125", "0.125", "de", True),
+        ("10.000", "10000", "de", True),
+        ("10,080", "10{,}080", "en", True),
+        ("1914-1918", "1914–1918", "en", True),
+        ("1914-1918", "-4", "en", False),  # years and scores are no subtraction
+        ("2-1", "3-2", "en", False),
+        ("Die Antwort ist 8.", "8", "en", True),
+    ],
+)
+def test_numbers_as_people_write_them(gold, answer, locale, right):
+    assert judge([gold], [answer], locale)[0].right is right
+
+
 WHOLE = st.one_of(st.integers(-3000, 3000), st.integers(-(10**14), 10**14))
 SHAPES = [
     "{n}",
