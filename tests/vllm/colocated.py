@@ -8,7 +8,7 @@ checkpoint and packs them for its kernels.
 - ``none``: not at all, which shows what the tests would see if the weights got lost.
 
 TRL 1.16 loads them into the engine's parameters one by one. vLLM 0.31 has packed those for the
-CPU's kernels where it can (here in fp32, not in bf16), and what is packed has no ``weight_loader``
+CPU's kernels where it can (bf16 needs AMX or the like), and what is packed has no ``weight_loader``
 left: an AttributeError, at the first synchronisation.
 """
 

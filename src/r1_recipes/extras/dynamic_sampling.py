@@ -16,10 +16,11 @@ from random import Random
 from typing import Any
 
 import torch
+from trl.trainer.utils import nanstd
 
 from r1_recipes.common import processes
 from r1_recipes.recipe.types import GRPORecipeArguments
-from r1_recipes.training.trainer import RecipeTrainer, spread
+from r1_recipes.training.trainer import RecipeTrainer
 
 # A completion with its prompt, an entry of each list that TRL's `_generate` returns, and one of
 # each extra column of the completions table, whose names have a prefix.
@@ -159,7 +160,7 @@ class DynamicSamplingTrainer(RecipeTrainer):
         """Say of each group whether its completions differ, by more than sums are rounded."""
         by = self._filtered_by
         values = self._weighted(rewards) if by is None else rewards[:, by]
-        return spread(values.view(-1, self.num_generations), dim=1) > 0
+        return nanstd(values.view(-1, self.num_generations), dim=1) > 1e-6
 
     def _weighted(self, rewards: torch.Tensor) -> torch.Tensor:
         total = (rewards * self.reward_weights.to(rewards.device)).nansum(1)

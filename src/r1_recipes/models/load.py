@@ -63,7 +63,7 @@ def load_tokenizer(recipe: Recipe) -> tuple[Any, ResponseFormat]:
     ):
         raise RecipeError(
             f"{recipe.path}: model_name_or_path: {name} has adapters with modules_to_save or DoRA, "
-            "which Transformers 5.17 reads in part, without a word. Fix: python -m "
+            "which Transformers 5.17 reads in part, and only warns. Fix: python -m "
             f"r1_recipes.adapters {name}, then {name}/merged"
         )
     try:

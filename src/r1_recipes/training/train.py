@@ -105,9 +105,9 @@ def check_machine(recipe: Recipe) -> None:
         processes.quiet_vllm()
         # vllm_lora.py sends the low-rank product alone.
         require(not model.use_dora, f"{path}: use_dora", "false with use_vllm", True, "use_rslora")
-    # With it, only one process of a host reads the weights. Transformers 5.17 fills those of the
-    # others with zeros (modeling_utils.py:4718), and TRL 1.16 shards a reference model or teacher
-    # without sending it the real ones (models/utils.py:292).
+    # With it, Transformers 5.17 fills the weights with zeros in all processes of a host but one
+    # (modeling_utils.py:4718). FSDP 2 sends the policy the real ones; a reference model (TRL 1.16,
+    # models/utils.py:338) and a teacher (trainer/distillation_trainer.py:706) it does not.
     second = recipe.method == "distill" or (
         recipe.method == "grpo" and training.beta and not model.use_peft
     )

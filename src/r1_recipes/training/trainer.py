@@ -1,4 +1,4 @@
-"""TRL's GRPO trainer with six additions, each a few lines, and sampling in the constructor.
+"""TRL's GRPO trainer with five additions, each a few lines, and sampling in the constructor.
 
 Private names of TRL that the core uses are here, in callbacks.py, train.py and vllm_lora.py;
 tests/core/training/test_trainer.py pins them. Heavy: imports TRL, and so torch.
@@ -19,8 +19,7 @@ import torch
 import torch.nn.functional as F
 from transformers import GenerationConfig
 from trl import GRPOTrainer
-from trl.trainer import grpo_trainer
-from trl.trainer.utils import nanstd, split_tensor_dict
+from trl.trainer.utils import split_tensor_dict
 
 from r1_recipes.common import processes
 from r1_recipes.common.errors import USER_ERRORS
@@ -33,7 +32,8 @@ Batch = dict[str, Any]  # a micro-batch as TRL's trainer hands it to its loss
 
 class RecipeTrainer(GRPOTrainer):
     """TRL's trainer that computes no padding, logs seconds by phase, stops on all processes if a
-    reward fails on one, keeps FSDP 2's log-probabilities in fp32, and writes evaluations apart.
+    reward fails on one, learns nothing from equal rewards, keeps FSDP 2's log-probabilities in
+    fp32, and writes evaluations apart.
     """
 
     _buffered_inputs: Any  # the micro-batches of the latest generation
@@ -57,7 +57,7 @@ class RecipeTrainer(GRPOTrainer):
             self.generation_config = GenerationConfig(**kwargs, disable_compile=True)
 
     # 1. Padding. TRL 1.16 pads every micro-batch to the longest prompt and completion of the whole
-    # generation (grpo_trainer.py:1522-1551, issue 7179). Rows of about one length share a
+    # generation (grpo_trainer.py:2440-2462, issue 7179). Rows of about one length share a
     # micro-batch here, and the model is given only the columns that its rows use. An optimizer step
     # adds up the gradients of its micro-batches, so loss and gradient are the same.
 
@@ -68,16 +68,17 @@ class RecipeTrainer(GRPOTrainer):
         # These losses have means over one micro-batch, so rows stay where TRL has them.
         entropy = self._entropy_bonus_enabled or self.top_entropy_quantile < 1.0
         keeps_order = self.loss_type == "bnpo" or entropy or self.aux_loss_enabled
-        if batches is before or "pixel_values" in inputs or not self._trims or keeps_order:
-            return inputs
-        # Rows move among the micro-batches that one optimizer step adds up.
-        window = math.gcd(len(batches), self.args.gradient_accumulation_steps)
-        self._buffered_inputs = [
-            batch
-            for first in range(0, len(batches), window)
-            for batch in by_length(batches[first : first + window])
-        ]
-        return self._buffered_inputs[self._step % len(batches)]
+        if not (batches is before or "pixel_values" in inputs or keeps_order) and self._trims:
+            # Rows move among the micro-batches that one optimizer step adds up.
+            window = math.gcd(len(batches), self.args.gradient_accumulation_steps)
+            self._buffered_inputs = [
+                batch
+                for first in range(0, len(batches), window)
+                for batch in by_length(batches[first : first + window])
+            ]
+            inputs = self._buffered_inputs[self._step % len(batches)]
+        inputs["advantages"] = inputs["advantages"].float()
+        return inputs
 
     def _get_per_token_logps_and_entropies(
         self, model, input_ids, attention_mask, logits_to_keep, batch_size=None, **options
@@ -122,6 +123,9 @@ class RecipeTrainer(GRPOTrainer):
 
     # 3. Rewards. TRL 1.16 calls them unguarded (grpo_trainer.py:1626): if one raises on one
     # process, the others wait for it until a time-out.
+    # In TRL's fp32 the mean of eight rewards of 0.2 is not 0.2. What is left is divided by 1e-4
+    # (grpo_trainer.py:2787), and Adam scales a gradient of any size to a whole step: a run whose
+    # rewards are all equal would move its weights. Advantages from float64 are 0 there.
 
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list) -> torch.Tensor:
         with self._timed("time/rewards"):
@@ -132,11 +136,12 @@ class RecipeTrainer(GRPOTrainer):
             from r1_recipes.extras.agents.build import for_the_table
 
             self._log_completion_extra("turns", for_the_table(completions))
-        return rewards
+        # MPS has no float64.
+        return rewards if rewards.is_mps else rewards.double().round(decimals=6)
 
     # 4. FSDP 2. Accelerate's policy casts what the model returns to bf16 (1.15:
-    # utils/dataclasses.py:2141), in which a token's KL below 0.008 is 0. Transformers calls this
-    # before TRL shards the reference model.
+    # utils/dataclasses.py:2141), in which a token's KL below 0.008 is mostly 0. Transformers calls
+    # this before TRL shards the reference model.
 
     def create_accelerator_and_postprocess(self) -> None:
         super().create_accelerator_and_postprocess()
@@ -147,7 +152,7 @@ class RecipeTrainer(GRPOTrainer):
             )
 
     # 5. Evaluation. TRL 1.16 writes its completions over those of training of the same step, and
-    # keeps the last ``generation_batch_size`` rows alone (grpo_trainer.py:1088, 3327-3352).
+    # keeps the last ``generation_batch_size`` rows alone (grpo_trainer.py:1088, 3323-3357).
 
     def evaluate(self, *args, **kwargs) -> dict[str, float]:
         training, folder = self._logs, self.args.output_dir
@@ -166,19 +171,6 @@ class RecipeTrainer(GRPOTrainer):
                     written, os.path.join(folder, "eval_completions"), dirs_exist_ok=True
                 )
                 shutil.rmtree(aside)
-
-
-# 6. Groups without spread. In fp32 the mean of eight rewards of 0.2 is not 0.2, so TRL 1.16 finds
-# spread where there is none, and frac_reward_zero_std stays at 0 (grpo_trainer.py:2788).
-
-
-def spread(rewards: torch.Tensor, **options: Any) -> torch.Tensor:
-    """Return TRL's standard deviation, and 0 where it comes from rounding alone."""
-    found: torch.Tensor = nanstd(rewards, **options)
-    return found.masked_fill(found < 1e-6, 0.0)
-
-
-grpo_trainer.nanstd = spread
 
 
 def safe(reward: Any, errors: list[str]) -> Any:

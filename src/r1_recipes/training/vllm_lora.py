@@ -1,7 +1,7 @@
 """LoRA weights for vLLM without touching the base model. Importing it repairs TRL's engine.
 
 TRL 1.16 merges adapters into the bf16 base before each synchronisation and takes them out again
-(generation/vllm_generation.py:448-474). Both round, so the frozen base drifts: 1 % after 200
+(generation/vllm_generation.py:448-470). Both round, so the frozen base drifts: 1 % after 200
 synchronisations, and whoever loads the saved adapters gets another policy than the trained one
 (https://github.com/huggingface/trl/issues/6688, open).
 
