@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 _GREEDY = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
 # Values that change nothing. vLLM and SGLang get them too, because they would take others from the
 # model's generation_config.json. Not every other server accepts these keys.
-_NEUTRAL = {"top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0}
+_NEUTRAL = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
 # Settings that a completion depends on, beside its prompt, its plan, the weights and the template.
 SHAPING = [
     "model_name_or_path", "model_revision", "dtype", "tools", "environment", "seed", "prefill",
@@ -193,6 +193,10 @@ def get_generator(
 ) -> Any:
     """Load the recipe's model, or find its server. vLLM has to hold the longest of all ``rows``."""
     where, name = f"{recipe.path}: backend: vllm:", str(recipe.model.model_name_or_path)
+    if recipe.model.load_in_4bit or recipe.model.load_in_8bit:
+        logger.warning(
+            "load_in_4bit, load_in_8bit: only training reads them; here weights are whole"
+        )
     if backend == "vllm" and importlib.util.find_spec("vllm") is None:
         raise RecipeError(
             f"{where} vLLM is not installed. Fix: pip install -c constraints.txt -e '.[vllm]', or "
@@ -286,10 +290,11 @@ class VLLMGenerator:
 
         self.settings, self.tokenizer = recipe.training, tokenizer
         settings = self.settings
+        own = recipe.method in ("generate", "evaluate") and "dtype" not in recipe.settings
         self.llm = LLM(
             str(recipe.model.model_name_or_path),
             revision=recipe.model.model_revision,
-            dtype=recipe.model.dtype or "auto",
+            dtype="auto" if own else recipe.model.dtype or "auto",
             seed=settings.seed,
             tensor_parallel_size=settings.vllm_tensor_parallel_size,
             gpu_memory_utilization=settings.vllm_gpu_memory_utilization,
@@ -335,7 +340,7 @@ class ServerGenerator:
         self.settings, self.fmt = recipe.training, fmt
         name, at_once = recipe.model.model_name_or_path, self.settings.generation_batch_size
         self.server = ChatServer(str(name), at_once)
-        self.options = {name: getattr(self.settings, name) for name in _NEUTRAL}
+        self.options = {name: getattr(self.settings, name) or off for name, off in _NEUTRAL.items()}
         if not self.server.takes_vllms_keys():
             self.options = dict(self.options.items() - _NEUTRAL.items())
         self.options["max_tokens"] = self.settings.max_completion_length

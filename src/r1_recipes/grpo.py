@@ -28,7 +28,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     rewards = get_reward_funcs(script.reward_funcs, fmt, **recipe.reward_params)
     if script.task_rewards:
         rewards = route(rewards, script.reward_funcs, script.task_rewards, script.task_column)
-    try_own_rewards(script.reward_funcs, rewards, rows.train, fmt, tokenizer)
+    for split in filter(None, (rows.train, rows.test)):
+        try_own_rewards(script.reward_funcs, rewards, split, fmt, tokenizer)
     verification.start()  # its workers start while the model loads
 
     # Trainer: TRL's, with what recipes add.

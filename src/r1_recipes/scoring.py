@@ -44,7 +44,7 @@ def reward_functions(recipe: Recipe, fmt: ResponseFormat) -> dict[str, Callable]
     """Return the rewards by their names in the recipe, without those that need another model."""
     script, params = recipe.script, recipe.reward_params
     functions = get_reward_funcs(script.reward_funcs, fmt, **params)
-    if script.task_rewards is not None:
+    if script.task_rewards:
         functions = route(functions, script.reward_funcs, script.task_rewards, script.task_column)
     named = dict(zip(script.reward_funcs, functions, strict=True))
     return {name: named[name] for name in named if name not in (params.get("reward_models") or ())}
@@ -159,8 +159,8 @@ def _moved_answer(fmt: ResponseFormat, text: str, pick: Callable[[str], str | No
 
 
 def _last_number(text: str) -> str | None:
-    numbers = re.findall(r"-?\$?\d[\d,]*(?:\.\d+)?", text)
-    return numbers[-1].replace("$", "").rstrip(",") if numbers else None
+    numbers = re.findall(r"-?\$?\d(?:[\d.,]*\d)?", text)
+    return numbers[-1].replace("$", "") if numbers else None
 
 
 def summarize(table: DataFrame) -> Scores:

@@ -6,9 +6,11 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 
@@ -113,6 +115,17 @@ def test_other_rules_select_anew_from_what_is_stored(recipe, tmp_path, monkeypat
     assert json.loads((tmp_path / "run" / "run.json").read_text())["finished"] is True
 
 
+def test_completions_of_weights_that_have_changed_are_refused(recipe, tiny_model, tmp_path, capsys):
+    model = shutil.copytree(tiny_model, tmp_path / "stage")
+    path = recipe(model_name_or_path=str(model))
+    generate.main([path])
+    generate.main([path])  # nothing has changed
+    os.utime(model / "model.safetensors")
+    with pytest.raises(SystemExit) as stopped:
+        generate.main([path])
+    assert stopped.value.code == 2 and "weights" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_killed_at_any_moment_it_finishes_with_no_row_lost_and_none_twice(recipe, tmp_path, seed):
     rng = random.Random(seed)
@@ -196,9 +209,12 @@ def test_a_server_that_is_down_is_named(recipe, monkeypatch, capsys, quick_retri
 
 
 def test_ctrl_c_says_that_it_resumes(recipe, tmp_path, monkeypatch, capsys):
+    pressed = threading.Lock()
+
     def answer(body, before):
-        if body["messages"][-1]["content"] == "9+7?":
-            os.kill(os.getpid(), signal.SIGINT)
+        if body["messages"][-1]["content"] == "9+7?":  # asked twice
+            if pressed.acquire(blocking=False):
+                os.kill(os.getpid(), signal.SIGINT)
             return 5.0
         return reply("fine")
 

@@ -64,6 +64,15 @@ def test_strict_and_lenient_verdicts(text, gold, expected):
     assert found == tuple([value] for value in expected)
 
 
+def test_lenient_verdicts_read_numbers_as_the_recipe_does():
+    (accuracy,) = get_reward_funcs(["accuracy"], "think_answer", number_locale="de")
+    text, fmt = "Die Antwort: 1.250,5.", FORMATS["think_answer"]
+    for gold, right in (("1250,5", True), ("5", False)):
+        row = {"prompt": "?", "solution": gold}
+        scores = {"accuracy": score("accuracy", accuracy, [row], [text], None)}
+        assert verdicts(fmt, {"accuracy": accuracy}, [row], [text], scores) == ([False], [right])
+
+
 def test_the_first_reward_that_scores_a_row_decides(caplog):
     rows, texts, fmt = [{"prompt": "?"}] * 4, ["a", "b", "c", "d"], FORMATS["think_answer"]
     scores = {"first": [None, 1.0, 0.0, None], "second": [1.0, 0.0, 1.0, None]}

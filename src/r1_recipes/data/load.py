@@ -212,7 +212,7 @@ def _rendered(
     # In a JSON file a null is one that somebody wrote.
     typed = how.method == "sft" and rows.info.builder_name != "json"
     # With task_rewards, another reward may score a row without a reference answer.
-    judged = how.method == "grpo" and getattr(how.args, "task_rewards", None) is None
+    judged = how.method == "grpo" and not getattr(how.args, "task_rewards", None)
     compare = READS_GOLD.intersection(getattr(how.args, "reward_funcs", ()) if judged else ())
 
     def render(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:

@@ -183,7 +183,7 @@ def target(mapped: MappedRow, fmt: ResponseFormat) -> str:
     if not reasoning or not answer:
         raise SkipRow(f"no {'answer' if reasoning else 'reasoning'} to train on")
     if fmt.read(reasoning).well_formed:  # a worked solution of MATH, for boxed
-        return str(reasoning)
+        return _with_prefill(str(reasoning), fmt)
     try:
         return fmt.full_text(fmt.render_completion(reasoning, answer))
     except ValueError:

@@ -158,8 +158,7 @@ class DynamicSamplingTrainer(RecipeTrainer):
 
     def _have_spread(self, rewards: torch.Tensor) -> torch.Tensor:
         """Say of each group whether its completions differ, by more than sums are rounded."""
-        by = self._filtered_by
-        values = self._weighted(rewards) if by is None else rewards[:, by]
+        values = self._weighted(rewards) if (by := self._filtered_by) is None else rewards[:, by]
         return nanstd(values.view(-1, self.num_generations), dim=1) > 1e-6
 
     def _weighted(self, rewards: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,7 @@ from typing import Any
 
 from jinja2 import TemplateError
 
-from r1_recipes.common.errors import RecipeError, first_line, unknown_name
+from r1_recipes.common.errors import RecipeError, first_line, located, unknown_name
 from r1_recipes.common.files import shipped
 from r1_recipes.common.plugins import NAMES, load
 from r1_recipes.prompts import ResponseFormat, get_response_format, served, template_prefill
@@ -185,7 +185,8 @@ def train_template(tokenizer: Any) -> None:
     own = own.removeprefix(served.SYSTEM_BEFORE_USER)
     tokenizer.chat_template = own  # TRL recognises only complete templates
     trained = get_training_chat_template(tokenizer) or own
-    tokenizer.chat_template = written.replace(own, trained, 1)
+    # A prefill stands before the line break at the end.
+    tokenizer.chat_template = written.replace(own.rstrip("\n"), trained.rstrip("\n"), 1)
 
 
 def generation_prompt(tokenizer: Any) -> str:
@@ -324,3 +325,5 @@ def repair_generation_config(model: Any) -> None:
             config.validate(strict=True)
     except ValueError:
         config.do_sample = True
+        with located("generation_config.json"):
+            config.validate(strict=True)

@@ -73,7 +73,7 @@ class ResponseFormat:
 
     @cached_property
     def tags(self) -> tuple[str, ...]:
-        """The delimiters in order. A response contains each of them exactly once."""
+        """The delimiters in the order of a response."""
         box = (_BOX,) if self.boxed else ()
         return (*(self.reasoning_tags or ()), *(self.answer_tags or ()), *box)
 

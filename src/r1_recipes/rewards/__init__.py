@@ -13,7 +13,7 @@ the format think_answer, each reward is also an attribute of this module, for ``
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial, update_wrapper
+from functools import update_wrapper
 from typing import Any
 
 from r1_recipes.common.errors import RecipeError, unknown_name
@@ -57,7 +57,7 @@ def get_reward_funcs(
             several rewards share goes to each of them.
 
     Returns:
-        Picklable callables with a ``__name__``, in the order of ``names``. ``trl.GRPOTrainer``
+        Callables with a ``__name__``, in the order of ``names``. ``trl.GRPOTrainer``
         takes them as ``reward_funcs``.
 
     Raises:
@@ -113,7 +113,8 @@ def _bound(function: Callable, options: Mapping[str, Any]) -> Callable:
     ``check_start``, which training calls before it loads the model, gets the same options.
     """
     own = {name: options[name] for name in _keys(function) if name in options}
-    bound = update_wrapper(partial(function, **own), function)
+    # They win over columns of that name.
+    bound = update_wrapper(lambda *args, **columns: function(*args, **columns | own), function)
     if hasattr(function, "check_start"):
         bound.check_start = _bound(function.check_start, options)  # type: ignore[attr-defined]
     return bound

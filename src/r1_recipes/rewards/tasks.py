@@ -91,25 +91,22 @@ def _of_its_tasks(
 ) -> Callable[..., Values]:
     """Return a function that calls a reward with its rows, and logs each score under its task."""
 
-    seen: set[str] = set()  # the columns that the reward logs
-
     @wraps(reward)  # TRL logs it under the name of the reward.
     def of_its_tasks(**columns: Any) -> Values:
         count, tasks = len(columns["completions"]), rows_of(columns)
 
         def log_some(column: str, values: Sequence[Any]) -> None:
-            seen.add(column)
             of_row = dict(zip(tasks, values, strict=True))
             columns.get("log_extra", ignore)(column, [of_row.get(row) for row in range(count)])
 
-        arguments = {**columns, "log_extra": log_some}
-        for key, value in columns.items():
-            if isinstance(value, list | tuple) and len(value) == count:
-                arguments[key] = [value[row] for row in tasks]
+        arguments = {
+            key: [value[row] for row in tasks]
+            if isinstance(value, list | tuple) and len(value) == count
+            else value
+            for key, value in {**columns, "log_extra": log_some}.items()
+        }
         # In the reward length, other processes wait for this one, so call it without rows, too.
         called = tasks or hasattr(reward, "spans_processes")
-        for column in () if called else seen:  # else TRL's table shows the batch before
-            log_some(column, [])
         scores = dict(zip(tasks, reward(**arguments) if called else [], strict=True))
         for row, score in scores.items():
             # One value per row: TRL averages what all processes logged.

@@ -209,10 +209,10 @@ class LearnsNothing(TrainerCallback):
                 "all completions were cut, most before their answer. Fix: raise "
                 f"max_completion_length ({args.max_completion_length})"
             )
-        elif logs.get("frac_reward_zero_std") == 1.0 or logs.get("reward_std") == 0:
+        elif logs.get("frac_reward_zero_std") == 1.0 or not logs.get("reward_std", 1.0):
             yield (
-                "all completions of a prompt got the same reward, so nothing is learned. Fix: "
-                f"raise num_generations ({args.num_generations}), or train on other rows "
+                "all completions of a prompt got the same reward, or none, so nothing is learned. "
+                f"Fix: raise num_generations ({args.num_generations}), or train on other rows "
                 "(docs/troubleshooting.md)"
             )
         spread = {

@@ -68,11 +68,11 @@ def open_run(recipe: Recipe) -> Run:
         files.hold(folder)
     before = read(folder)
     run = Run(recipe, folder, newest_checkpoint(folder))
-    finished = before.get("finished", False)
-    if recipe.method == before.get("method") == "generate":
-        # The file of completions says what it depends on, and other rules select anew.
-        finished = finished and before["settings"] == recipe.settings
-    elif run.checkpoint or finished:
+    # generate's file of completions says what it depends on, weights among it, and is selected from
+    # anew.
+    again = recipe.method == before.get("method") == "generate"
+    finished = before.get("finished", False) and not again
+    if run.checkpoint or finished:
         compare(recipe, before)
         finished = finished and not (run.checkpoint and asks_for_more(run))
     if finished:

@@ -38,6 +38,7 @@ class RecipeTrainer(GRPOTrainer):
 
     _buffered_inputs: Any  # the micro-batches of the latest generation
     _logs: dict[str, Any]  # the columns of the completions table
+    _logged: int  # rows of that table, without this batch
     reward_funcs: list[Any]
 
     def __init__(self, reward_funcs: list, *, trim_padding: bool = True, **arguments: Any) -> None:
@@ -136,6 +137,10 @@ class RecipeTrainer(GRPOTrainer):
             from r1_recipes.extras.agents.build import for_the_table
 
             self._log_completion_extra("turns", for_the_table(completions))
+        # A reward may log a column in some batches alone, and TRL's table needs it in every row.
+        self._logged = len(self._logs["prompt"])
+        for column in self._logs["extra"].keys() - self._pending_extra_logs.keys():
+            self._log_completion_extra(column, [None] * len(prompts))
         # MPS has no float64.
         return rewards if rewards.is_mps else rewards.double().round(decimals=6)
 
@@ -157,7 +162,10 @@ class RecipeTrainer(GRPOTrainer):
     def evaluate(self, *args, **kwargs) -> dict[str, float]:
         training, folder = self._logs, self.args.output_dir
         self._logs = {key: [] for key in ("images", "prompt", "completion", "advantages")}
-        self._logs |= {"rewards": defaultdict(list), "extra": defaultdict(list)}
+        self._logs |= {
+            "rewards": defaultdict(list),
+            "extra": defaultdict(lambda: [None] * self._logged),
+        }
         self.args.output_dir = aside = os.path.join(folder, "_eval")
         if self.accelerator.is_main_process:
             os.makedirs(os.path.join(aside, "completions"), exist_ok=True)

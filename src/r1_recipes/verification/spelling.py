@@ -15,13 +15,14 @@ _DEGREES = r"\^\s*\{?\s*\\circ\s*\}?"
 _FUNCTIONS = "arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|cot|sqrt|log|ln|exp|pi|infty"
 # Each sign before an = stands for what follows.
 _SIGNS = r"""
-−–—‐‑=- ⁄∕÷=/ ×=\times ·⋅=\cdot ∞=\infty √=\sqrt ≤⩽≦=\le ≥⩾≧=\ge ≠=\ne ≈=\approx ±=\pm ∪=\cup
+−–—‐‑=- ⁄∕÷=/ ٫=.
+٬=, ×=\times ·⋅=\cdot ∞=\infty √=\sqrt ≤⩽≦=\le ≥⩾≧=\ge ≠=\ne ≈=\approx ±=\pm ∪=\cup
 ∈=\in ∅Ø=\emptyset °=^\circ ⌊=\lfloor ⌋=\rfloor ⌈=\lceil ⌉=\rceil ℝ=\mathbb{R} ℤ=\mathbb{Z}
 π=\pi α=\alpha β=\beta γ=\gamma δ=\delta θ=\theta λ=\lambda μ=\mu ρ=\rho σ=\sigma φ=\phi ω=\omega
 """
 _PAIRS = [entry.split("=") for entry in _SIGNS.split()]
 _TABLE = str.maketrans(
-    {sign: plain if plain in "-/" else f"{plain} " for signs, plain in _PAIRS for sign in signs}
+    {sign: plain if plain in "-/.," else f"{plain} " for signs, plain in _PAIRS for sign in signs}
 )
 _PLAIN = re.compile(r"(?a)\\?\$?(-?(?:[1-9]\d{0,2}(?:,\d{3})+|\d+)(?:\.\d+)?)")  # needs no rule
 _SMALL = re.compile("[⁰¹²³⁴-⁹⁺⁻ⁿ]+|[¼-¾⅐-⅞]")
@@ -87,6 +88,7 @@ def clean(text: str, locale: str = "en") -> str:
     if locale == "en" and (plain := _PLAIN.fullmatch(text)):
         return plain[1].replace(",", "")
     if not text.isascii():
+        text = re.sub(r"\d", lambda digit: str(int(digit[0])), text)  # Arabic, Devanagari, …
         text = _SMALL.sub(_small, text).translate(_TABLE)
         text = unicodedata.normalize("NFKC", text).translate(_TABLE)
     text = re.sub(r"(\s)\s+", r"\1", text)

@@ -1,5 +1,6 @@
 """Source rows become prompts and targets: what is selected, mixed, limited and counted."""
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -157,6 +158,13 @@ def test_max_samples_are_the_first_rows_that_fit(tokenizer: Any) -> None:
     args = arguments(max_samples=5, max_prompt_tokens=500)
     dataset, report = load_dataset(args, FMT, "grpo", rows=rows, tokenizer=tokenizer)
     assert dataset["solution"][:] == ["1", "2", "4", "5", "7"] and report.kept == 5
+
+
+def test_a_worked_solution_in_a_box_starts_with_the_prefill() -> None:
+    boxed = dataclasses.replace(get_response_format("boxed"), prefill="Let me see. ")
+    row = {"problem": "1+1?", "solution": r"So \boxed{2}.", "answer": "2"}
+    dataset, _ = load_dataset(arguments(mapper="math"), boxed, "sft", rows=Dataset.from_list([row]))
+    assert dataset["completion"][0][0]["content"] == r"Let me see. So \boxed{2}."
 
 
 def test_a_worked_example_without_its_parts_is_refused() -> None:

@@ -1,11 +1,13 @@
 """Templates and prefills that a recipe sets, and models that are not there."""
 
 import json
+from pathlib import Path
 
 import pytest
+import trl
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.models.load import generation_prompt, load_tokenizer
+from r1_recipes.models.load import generation_prompt, load_tokenizer, train_template
 from r1_recipes.recipe import load_recipe
 from r1_recipes.rewards import get_reward_funcs
 
@@ -32,6 +34,17 @@ def test_a_prefill_starts_the_turn_and_is_read_back(write_recipe, prefill):
     assert prefill not in tokenizer.apply_chat_template(messages, tokenize=False)
     (reward,) = get_reward_funcs(["format"], fmt)
     assert reward(completions=["2+2=4\n</think>\n<answer>\n4\n</answer>"]) == [1.0]
+
+
+@pytest.mark.parametrize("prefill", ["", "<think>\n"])
+@pytest.mark.parametrize("name", ["qwen2_5", "qwen3"])  # one ends in a line break
+def test_a_prefill_stays_in_the_template_for_training(write_recipe, name, prefill):
+    template = Path(trl.__file__).parent / "chat_templates" / f"{name}.jinja"
+    tokenizer, _ = loaded(write_recipe("grpo", chat_template=str(template), prefill=prefill))
+    opened = generation_prompt(tokenizer)
+    train_template(tokenizer)
+    assert "{% generation %}" in tokenizer.chat_template
+    assert opened == generation_prompt(tokenizer) and opened.endswith(prefill)
 
 
 def test_a_chat_template_as_text_and_as_a_file(write_recipe, tmp_path):

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import huggingface_hub
 import pytest
+from transformers import GenerationConfig
 
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.models.load import model_path
+from r1_recipes.models.load import model_path, repair_generation_config
 
 pytestmark = pytest.mark.slow
+
+
+def test_a_generation_config_that_cannot_be_saved_is_refused_before_the_run():
+    model = SimpleNamespace(generation_config=GenerationConfig(do_sample=False, temperature=0.6))
+    repair_generation_config(model)
+    model.generation_config.validate(strict=True)
+    model.generation_config.length_penalty = 0.9  # of beams
+    with pytest.raises(RecipeError, match=r"generation_config\.json: [^`]*`length_penalty`"):
+        repair_generation_config(model)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ MIXTURE = {"datasets": [{"id": "nobody/data"}]}
 LORA = {"use_peft": True}
 PAIR = LORA | {"unfrozen_parameters": ["layers"]}
 MODELS = {"reward_models": {"kind": {"model": "m"}}}
+NAMESAKES = ["tests.conftest:letters", "tests.support.flat_groups:letters"]
 FILTERED = {"tools": ["calculator"], "keep": {"filters": {"truncated": True}}}
 ROUNDS = "dynamic_sampling"
 ROUNDED = {"max_rounds": 3, "reward": "format"}
@@ -44,6 +45,7 @@ CASES = [
     ("grpo", {"vllm_mode": "servr"}, {"vllm_mode": "server"}, "vllm_mode"),
     ("grpo", {"reward_funcs": []}, GAME, "reward_funcs"),
     ("grpo", MODELS, {"reward_funcs": ["kind"]}, "reward_models: 'kind'"),
+    ("grpo", {"reward_funcs": NAMESAKES}, {"reward_funcs": NAMESAKES[:1]}, "reward_funcs"),
     ("grpo", {ROUNDS: {"max_rounds": 1}}, {ROUNDS: {"max_rounds": 2}}, ROUNDS),
     ("grpo", {ROUNDS: ROUNDED | {"reward": "cosine"}}, {ROUNDS: ROUNDED}, ROUNDS),
     ("generate", FILTERED, {"tools": []}, "keep"),

@@ -1,7 +1,6 @@
 """Names in a recipe -> reward functions."""
 
 import inspect
-import pickle
 from typing import Any
 
 import pytest
@@ -76,17 +75,16 @@ def test_rewards_of_one_s_own():
     func, own = get_reward_funcs(names, "boxed", shout_bonus=3.0)
     assert func(completions=["a"], solution=["b"]) == [0.5]
     assert own(completions=["a", [assistant("A")]]) == [7.0, 10.0]
+    assert own(completions=["a"], shout_bonus=["of a column"]) == [7.0]
     own.check_start()
     assert STARTED == [3.0]
 
 
-def test_every_reward_pickles_and_has_a_name():
+def test_every_reward_has_a_name():
     names = [*REWARDS, "helpful", f"{HERE}:shout"]
     funcs = get_reward_funcs(names, reward_models={"helpful": {"model": "a/b"}})
     assert [func.__name__ for func in funcs] == [*REWARDS, "helpful", "shout"]
-    for func in funcs:
-        copy = pickle.loads(pickle.dumps(func))
-        assert copy.__name__ == func.__name__ == get_callable_name(func)
+    assert [get_callable_name(func) for func in funcs] == [func.__name__ for func in funcs]
 
 
 @pytest.mark.parametrize("name", [*REWARDS])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from r1_recipes import grpo
 from r1_recipes.common.errors import RecipeError
 from r1_recipes.rewards.tasks import check_task_rewards, route
 
@@ -108,3 +111,19 @@ def test_the_column_of_tasks() -> None:
     assert reward(**call, task=["a", "a"]) == [1.0, 1.0]
     with pytest.raises(RecipeError, match="task_column: unknown column 'task'"):
         reward(completions=["x"])
+
+
+@pytest.mark.slow
+def test_a_task_of_the_test_split_alone_is_refused_before_the_run(
+    write_recipe: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    rows = [{"question": f"{i}?", "answer": "#### 1", "task": "sum"} for i in range(4)]
+    rows[-1]["task"] = "poem"
+    data = tmp_path / "rows.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    keys = {"dataset_train_split": "train[:3]", "dataset_test_split": "train[3:]"}
+    keys |= {"eval_strategy": "steps", "task_rewards": {"sum": ["accuracy"]}}
+    keys |= {"reward_funcs": ["accuracy"]}
+    with pytest.raises(SystemExit) as stopped:
+        grpo.main([write_recipe("grpo", dataset_name=str(data), **keys)])
+    assert stopped.value.code == 2 and "has task 'poem'" in capsys.readouterr().err

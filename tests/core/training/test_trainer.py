@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import json
 import logging
 import math
 import re
@@ -209,6 +210,29 @@ def test_an_evaluation_is_written_whole_and_apart(write_recipe, tmp_path):
     assert asked[0].isdisjoint(asked[1])  # two rows are in both splits: they are not trained on
 
 
+def seldom(completions, log_extra, **columns):
+    """Log a column for the last row of the test split alone."""
+    if any("row 4" in str(prompt) for prompt in columns["prompts"]):
+        log_extra("seen", [1] * len(completions))
+    return letters(completions)
+
+
+@pytest.mark.slow
+def test_a_column_that_a_reward_logs_in_some_batches_stands_in_their_rows(write_recipe, tmp_path):
+    rows = [{"question": f"row {i}", "solution": "1"} for i in range(10)]
+    data = tmp_path / "rows.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    keys = {"dataset_name": str(data), "mapper": "prompt_solution", "prompt_column": "question"}
+    keys |= {"dataset_train_split": "train[5:]", "dataset_test_split": "train[3:5]", "max_steps": 1}
+    keys |= {"eval_strategy": "steps", "eval_steps": 1, "num_generations_eval": 2}
+    keys |= {"per_device_eval_batch_size": 2, "log_completions": True}
+    grpo.main([write_recipe("grpo", reward_funcs=[f"{OWN}:seldom"], **keys)])
+    (file,) = (tmp_path / "run" / "eval_completions").iterdir()
+    table = pandas.read_parquet(file)
+    assert len(table) == 4
+    assert list(table["seen"] == 1) == ["row 4" in str(prompt) for prompt in table["prompt"]]
+
+
 # What the run says
 
 
@@ -240,6 +264,7 @@ def test_a_run_that_learns_nothing_says_so_once_for_each_cause():
     assert line.startswith("steps up to 10: all completions of a prompt got the same reward")
     assert "num_generations (8)" in line
     assert len(said(both, *[{"reward_std": 0.0}] * 10)) == 1
+    assert len(said(both, *[{"reward_std": None, **FINE}] * 10)) == 1  # no reward at all
     assert len(said(both, FLAT, FLAT, every=5)) == 1 and said(both, FLAT, every=5) == []
     assert "max_completion_length (512)" in said(both, *[CUT] * 12)[0]
 

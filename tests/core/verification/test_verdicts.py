@@ -135,6 +135,10 @@ def test_the_answer_of_a_worked_solution(gold):
         ("1914-1918", "-4", "en", False),  # years and scores are no subtraction
         ("2-1", "3-2", "en", False),
         ("Die Antwort ist 8.", "8", "en", True),
+        ("٧٢", "72", "en", True),  # Arabic, Persian and Devanagari digits
+        ("72", "۷۲", "en", True),
+        ("72", "७१", "en", False),
+        ("٣٫٥", "3.5", "en", True),
     ],
 )
 def test_numbers_as_people_write_them(gold, answer, locale, right):

@@ -47,6 +47,7 @@ class EpisodeGenerator:
             vllm_importance_sampling_correction=False,
             **{name: getattr(self.settings, name) for name in _SHARED.split()},
         )
+        arguments._n_gpu = 1  # TRL refuses several in one process
         self.trainer = RecipeTrainer(
             [self.note],
             model=load_model(recipe),
