@@ -129,7 +129,7 @@ def save(
     path = options.output / f"{name}.yaml"
     template = f"init_{method}{'_cpu' * options.cpu}.yaml"
     found = yaml.safe_dump(settings, allow_unicode=True, width=1000, sort_keys=False)
-    files = {path: fill(template, found=found, prompts=prompts)}
+    files = {path: fill(template, found=found, prompts=prompts, completions=8 * min(5, prompts))}
     if rule := _WORDS["rewards"].get(settings.get("reward_funcs", [""])[0]):
         spellings = _WORDS["german"] if "number_locale" in settings else rule["spellings"]
         test = fill("init_test.txt", recipe=repr(str(path)), spellings=[*map(tuple, spellings)])
