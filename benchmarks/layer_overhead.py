@@ -36,7 +36,7 @@ REWARDS = ["accuracy", "format"]
 COMPARED = ("loss", "reward", "grad_norm", "entropy", "completions/mean_length")
 COMPLETIONS = 16
 CONFIG = {
-    "reward_weights": [1.0, 0.2, 0.0],
+    "reward_weights": [1.0, 0.25, 0.0],  # exact in fp32: TRL trains on the rounding of others
     "num_generations": 8,
     "max_completion_length": 32,
     "per_device_train_batch_size": COMPLETIONS,
