@@ -142,8 +142,9 @@ def longest_sequence(recipe: Recipe) -> int | None:
 
     Return None if no key limits the prompts. TRL's ``max_completion_length`` counts all assistant
     turns of an episode and all tool results. Two things come on top. The text of an environment's
-    ``reset`` has at most ``tool_output_chars`` characters, mostly fewer tokens. With ``vllm_mode: server``, the last message can
-    add a full completion, because TRL cuts it only after it has been generated.
+    ``reset`` has at most ``tool_output_chars`` characters, mostly fewer tokens. With ``vllm_mode:
+    server``, the last message can add a full completion, because TRL cuts it only after it has been
+    generated.
     """
     script, training = recipe.script, recipe.training
     prompt, completion = script.max_prompt_tokens, getattr(training, "max_completion_length", None)
