@@ -57,7 +57,12 @@ def warn_about_cuts(trainer: Any, count: int) -> None:
     training, kept = trainer.args, trainer.train_dataset
     if training.max_length is None or (training.packing and training.packing_strategy == "wrapped"):
         return
-    lengths = [len(ids) for ids in kept["input_ids"]]
+    # Millions of rows, on every process: no lists of Python.
+    lengths = [
+        length
+        for chunk in kept.with_format("arrow")["input_ids"][:].chunks
+        for length in chunk.value_lengths().to_pylist()
+    ]
     if training.packing:  # one row holds many examples
         lengths = [length for row in kept["seq_lengths"] for length in row]
     elif dropped := count - len(kept):

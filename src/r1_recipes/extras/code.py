@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from r1_recipes.common.errors import RecipeError, require
+from r1_recipes.common.errors import RecipeError, located, require
 from r1_recipes.common.messages import completion_texts
 from r1_recipes.common.plugins import import_object
 from r1_recipes.common.processes import cores_per_rank
@@ -97,10 +97,8 @@ def get_run(provider: str) -> Callable[..., sandbox.Outcome]:
         return import_object(provider, "code_provider")
     allowed = "bubblewrap or my_module:run (docs/rewards.md)"
     require(provider == "bubblewrap", "code_provider", allowed, provider)
-    try:
+    with located("code_provider: bubblewrap"):
         sandbox.check()
-    except sandbox.SandboxError as error:
-        raise RecipeError(f"code_provider: bubblewrap: {error}") from error
     return sandbox.run
 
 

@@ -26,6 +26,8 @@ import tempfile
 from itertools import chain
 from typing import NamedTuple
 
+from r1_recipes.common.errors import RecipeError
+
 REMEDY = (
     "Fix: apt-get install bubblewrap (Linux 5.14 or newer). In a container, start it with "
     "--privileged. On Ubuntu 24.04, sysctl kernel.apparmor_restrict_unprivileged_userns=0. Or "
@@ -74,7 +76,7 @@ except Exception as error:
 """
 
 
-class SandboxError(RuntimeError):
+class SandboxError(RecipeError):
     """The sandbox itself failed, so nothing is known about the program."""
 
 

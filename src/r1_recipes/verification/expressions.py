@@ -27,7 +27,8 @@ _KNOWN = re.compile(
 )
 # Numbers side by side, powers of powers, exponents and factorials of five digits, nine brackets.
 _TOO_LARGE = re.compile(
-    r"\d\s+\d|\^[\s{(]*\d+[\s}]*\^|\^[\s{(]*-?\d{5,}|\d{5,}[\s)}]*!|(?:\\?[a-z]*[(\[{|]\s*){9}"
+    r"(?<!_)\d\s+\d|\^[\s{(]*\d+[\s}]*\^|\^[\s{(]*-?\d{5,}|\d{5,}[\s)}]*!|"
+    r"(?:\\?[a-z]*[(\[{|]\s*){9}"
 )
 # A command, or a letter with its index.
 _LETTER = re.compile(
@@ -82,6 +83,8 @@ def _parse(text: str) -> Any:
         raise Undecided
     names = dict(zip(letters_of(text) or (), _NAMES, strict=False))
     renamed = _LETTER.sub(lambda m: f"{{{names[_name(m)]}}}" if _name(m) in names else m[0], text)
+    # The parser reads {\pi}^2 and no \pi^2.
+    renamed = re.sub(r"(\\pi|(?<![A-Za-z\\])i)(?=\s*\^)", r"{\1}", renamed)
     try:
         value = latex2sympy2.latex2sympy(renamed, is_real=True, normalization_config=None)
     except Exception:  # a hostile text may raise anything in a parser
@@ -124,8 +127,7 @@ def _differ(one: Any, other: Any) -> bool:
 @functools.lru_cache(4096)
 def value_of(text: str) -> Fraction | None:
     """Return the value of an expression without letters, exact or to 40 digits."""
-    number = read_number(text)
-    if number:
+    if number := read_number(text):
         return None if number.is_percent else number.value
     value = _parse(text) if letters_of(text) == [] else None
     if value is None:

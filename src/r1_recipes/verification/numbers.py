@@ -30,7 +30,9 @@ class Number:
         value = other.value
         if self.is_percent != other.is_percent and not (self.value == value and abs(value) >= 1):
             value *= Fraction(1, 100) if other.is_percent else 100
-        if self.is_decimal and other.places > self.places:
+        if self.is_decimal and (
+            other.places > self.places or not (other.is_decimal or value.denominator == 1)
+        ):
             return self.rounds(value)
         is_near = self.is_near(value) and other.is_near(self.value)
         return self.value == value or (is_near and (self.is_decimal or other.is_decimal))

@@ -51,12 +51,16 @@ _CHANGES = re.compile(
     r"(?:square|cube|roots?) of|(?:square|cube) roots?|power|factorial|reciprocal|inverse|opposite|"
     r"hundreds?|thousands?|(?:m|b|tr)illion(?:s|en)?|milliarden?|mio|mrd|tausend|lakhs?|crores?|"
     r"dozens?|(?:less|more|fewer|greater) than|"
+    r"(?:fif|six|seven|eigh|nin|ten|hundred|thousand)ths|percent (?:less|more)|"
+    r"nicht|kein\w*|ohne|wurzel|mehr als|weniger als|mindestens|höchstens|"
     r"at (?:least|most)|up to|over|under|above|below|between|almost|nearly|maybe|perhaps|guess|if|"
-    r"unless|sinh|cosh|mod|point)\b|n't\b|[?？不非没倍半减加负分多少约万亿百]|千(?![米克瓦])"
+    r"unless|sinh|cosh|mod|point)\b|n't\b|[?？不非没倍半减加负分多少约万亿百]|千(?![米克瓦])|"
+    r"根号|平方根|的[平立]方|[大小高低]于|超过|以[上下]|零下"
 )
 _OPENING = re.compile(
     r"(?i)\A(?:so|thus|hence|therefore)?,?\s*(?:the|my|our)?\s*(?:final|correct)?\s*"
-    r"(?:answer|option|choice)s?\b\s*(?:(?:is|are)\b:?|:)?\s*|\A(?:故?选|答案[是为:：])\s*"
+    r"(?:(?:answer|option|choice)s?\b\s*)+(?:(?:is|are)\b:?|:)?\s*|"
+    r"\A(?:(?:正确)?答案[是为:：]*|故)?(?:选[项择]?)?[是为:：]*(?<=[案选项择是为:：])\s*"
 )
 _LINK = re.compile(r"(?:\b(?:is|are|was|were|equals|get|have|to)|[:=：为是])\s*\Z")
 # A run of letters. Two beside a digit are a product: 5ab.
@@ -78,6 +82,7 @@ _GLUED = (  # units that may follow a number without a space; 2mg may be a produ
 )
 _UNIT = (
     rf"(?:{_GLUED}|(?:[mgshlLNJWVACFK]|\\Omega|\\mu)(?![A-Za-z])|[\u4e00-\u9fff]+|"
+    r"(?:[mnpuk][gmAVWNFHMs]|[kKMGT]B|[dc]L|eV|dB|hp|cc|Bq|Gy|Sv|W[bh]|cd|ha|yr|wk)(?![A-Za-z])|"
     r"(?!(?:and|or|to|if|for|where)\b)[A-Za-z]{3,})(?:\s*\^\s*\{?-?[123]\}?|[23](?!\d))?"
 )
 _WITH_UNIT = re.compile(
@@ -251,7 +256,7 @@ def choice_of(text: str) -> tuple[str, str]:
     letters = re.sub(r"\band\b|[\s,、和()\"'\[\]]", "", text)
     if re.fullmatch("[A-J]+", letters) and list(letters) == sorted(set(letters)):
         return letters, ""
-    found = re.match(r"\(?\s*([A-J])\s*(?:\)|[.:、])\s*(.*)", text)
+    found = re.match(r"\(?\s*([A-J])\s*(?:\)|[.:、]|(?<=\s)-\s)\s*(.*)", text)
     other = r"\([A-J]\)|\b[B-J]\b|\bA\W*\Z|(?i:\b(?:or|not|and [a-j])\b)|n't\b"
     return ("", text) if found is None or re.search(other, found[2]) else (found[1], found[2])
 

@@ -19,6 +19,7 @@ _SIGNS = r"""
 ٬=, ×=\times ·⋅=\cdot ∞=\infty √=\sqrt ≤⩽≦=\le ≥⩾≧=\ge ≠=\ne ≈=\approx ±=\pm ∪=\cup
 ∈=\in ∅Ø=\emptyset °=^\circ ⌊=\lfloor ⌋=\rfloor ⌈=\lceil ⌉=\rceil ℝ=\mathbb{R} ℤ=\mathbb{Z}
 π=\pi α=\alpha β=\beta γ=\gamma δ=\delta θ=\theta λ=\lambda μ=\mu ρ=\rho σ=\sigma φ=\phi ω=\omega
+Δ=\Delta Ω=\Omega
 """
 _PAIRS = [entry.split("=") for entry in _SIGNS.split()]
 _TABLE = str.maketrans(
@@ -49,12 +50,12 @@ _RULES = [
         (r"(?<=[\w)}])\s*\*\*\s*(?=[\w(\\{-])(?![^*]*\*\*)", "^"),  # Python's power
         (r"\*\*|`|^#+|^[\s*_\"]+|[\s*_\"]+$", " "),
         # Sets, fractions, matrices and systems of equations.
-        (r"(?<![\w\\}^])\{([^{}\\]*,[^{}\\]*)\}", r"\\{\1\\}"),  # a set without its backslashes
+        (r"(?<![\w\\}^])\{([^{}\\]*[,;][^{}\\]*)\}", r"\\{\1\\}"),  # a set without its backslashes
         (r"\A\s*\\?\{\s*[a-z]\s*(?:\\mid|\||:)([^{}]*(?:[<>]|\\[lg]e)[^{}]*?)\\?\}[\s.]*\Z", r"\1"),
         (r"\\[dtc](frac|binom)(?![A-Za-z])", r"\\\1"),
         (rf"\\frac\s*(?:(\w)|{_GROUP})\s*(\w)(?!\d)", r"\\frac{\1\2}{\3}"),
         (r"\\begin\{cases\}(.*?)\\end\{cases\}", lambda m: m[1].replace(r"\\", ", ")),
-        (r"\\(begin|end)\{(?:array\}\s*\{[^{}]*|array|b?matrix)\}", r"\\\1{pmatrix}"),
+        (r"\\(begin|end)\{(?:array\}\s*\{[^{}]*|array|(?:b|B|small)?matrix)\}", r"\\\1{pmatrix}"),
         (r"[\[(]\s*(\\begin\{pmatrix\}.*?\\end\{pmatrix\})\s*[\])]", r"\1"),
         # Relations, names of constants and functions.
         (r"<=|\\le(?:q(?:slant)?)?(?![A-Za-z])", r"\\le "),
@@ -79,6 +80,7 @@ _RULES = [
         (rf"(\\(?:sin|cos|tan|cot|sec|csc)\s*\(?)(\d+)\s*{_DEGREES}", r"\1(\\frac{\2\\pi}{180})"),
         (rf"\\degree(?![A-Za-z])|{_DEGREES}(?:\s*[CF](?![A-Za-z]))?", " "),
         (r"\A(?:\s|=>?|\\approx(?![A-Za-z])|:)+|(?:[\s。,;:\"]|(?<!\.)\.{1,2}(?!\.))+\Z", ""),
+        (rf"\A{_GROUP}\Z", r"\1"),  # of \boxed{{72}}
     )
 ]
 
