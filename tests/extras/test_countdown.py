@@ -58,9 +58,12 @@ RIGHT, WRONG, MALFORMED = True, False, False
                 "**7*4+3**",
                 "`7*4+3`",
                 "7 ⋅ 4 + 3",
+                r"3 + 7 \cdot 4",
             )
         ),
         (r"\boxed{7*4}+3", [7, 4, 3], 31, WRONG),  # a box around a part
+        (r"\dfrac{6}{2} \times 5", [6, 2, 5], 15, RIGHT),
+        (r"\frac{6}{2}", [6, 3], 3, WRONG),
         ("7**4+3**", [7, 4, 3], 31, MALFORMED),
         ("2**3", [2, 3], 8, MALFORMED),  # three seeds pay powers
         ("1.5*2", [1, 5, 2], 3, MALFORMED),  # TinyZero finds 1, 5 and 2 in it

@@ -73,8 +73,10 @@ def check(answer: str, numbers: Sequence[int], target: int) -> bool:
     if len(answer) > MAX_ANSWER_CHARS:
         return False
     # Before clean(), which reads a fraction beside a sign of LaTeX.
-    text = re.sub(r"\\times|\\cdot|[×·⋅]", "*", ", ".join(boxes(answer)) or answer)
-    expression, equals, stated = clean(text.replace(r"\div", "/")).partition("=")
+    text = re.sub(
+        r"\\[dt]?frac\{(\d+)\}\{(\d+)\}", r"(\1/\2)", ", ".join(boxes(answer)) or answer
+    ).replace(r"\div", "/")
+    expression, equals, stated = clean(re.sub(r"\\times|\\cdot|[×·⋅]", "*", text)).partition("=")
     used: list[int] = []
     if _FOREIGN.search(expression):
         return False
