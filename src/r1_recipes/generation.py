@@ -290,11 +290,12 @@ class VLLMGenerator:
 
         self.settings, self.tokenizer = recipe.training, tokenizer
         settings = self.settings
-        own = recipe.method in ("generate", "evaluate") and "dtype" not in recipe.settings
         self.llm = LLM(
             str(recipe.model.model_name_or_path),
             revision=recipe.model.model_revision,
-            dtype="auto" if own else recipe.model.dtype or "auto",
+            dtype="auto"
+            if recipe.method in ("generate", "evaluate") and "dtype" not in recipe.settings
+            else recipe.model.dtype or "auto",
             seed=settings.seed,
             tensor_parallel_size=settings.vllm_tensor_parallel_size,
             gpu_memory_utilization=settings.vllm_gpu_memory_utilization,

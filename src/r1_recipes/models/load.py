@@ -9,7 +9,7 @@ from typing import Any
 
 from jinja2 import TemplateError
 
-from r1_recipes.common.errors import RecipeError, first_line, located, unknown_name
+from r1_recipes.common.errors import RecipeError, first_line, unknown_name
 from r1_recipes.common.files import shipped
 from r1_recipes.common.plugins import NAMES, load
 from r1_recipes.prompts import ResponseFormat, get_response_format, served, template_prefill
@@ -325,5 +325,4 @@ def repair_generation_config(model: Any) -> None:
             config.validate(strict=True)
     except ValueError:
         config.do_sample = True
-        with located("generation_config.json"):
-            config.validate(strict=True)
+        config.validate(strict=True)

@@ -18,7 +18,8 @@ from r1_recipes.common.files import read_yaml
 
 _BOX = "\\boxed{"
 # Models also write \boxed {72} and \fbox{72}. In \boxed 2 no brace says where the box ends.
-_OPENING = re.compile(r"\\(?:boxed|fbox)\s*\{")
+# With the content, if no brace stands in it.
+_OPENING = re.compile(r"\\(?:boxed|fbox)\s*\{(?=([^{}\\]*)\}|)")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _SLOT = re.compile(r"\{(reasoning|answer)\}")
 _SENTENCE_END = "$\\)]*.。 \t\r\n"  # what may follow a box: "So it is $\boxed{72}$."
@@ -185,15 +186,18 @@ def boxed_spans(text: str) -> Iterator[tuple[int, int]]:
     """
     opening = _OPENING.search(text)
     while opening:
-        depth = 1
-        for brace in _BRACE.finditer(text, opening.end()):
-            depth += {"{": 1, "}": -1}.get(brace[0], 0)
-            if depth == 0:
-                break
-        else:
-            return  # a box that never closes
-        yield opening.end(), brace.start()
-        opening = _OPENING.search(text, brace.end())
+        end = opening.end(1)
+        if opening[1] is None:
+            depth = 1
+            for brace in _BRACE.finditer(text, opening.end()):
+                depth += (brace[0] == "{") - (brace[0] == "}")
+                if depth == 0:
+                    break
+            else:
+                return  # a box that never closes
+            end = brace.start()
+        yield opening.end(), end
+        opening = _OPENING.search(text, end + 1)
 
 
 def boxes(text: str) -> list[str]:

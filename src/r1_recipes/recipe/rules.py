@@ -78,8 +78,12 @@ def _check_rewards(recipe: Recipe) -> None:
             "Fix: one weight per reward"
         )
     # TRL logs them by the last part.
-    last = {name.rpartition(":")[2] for name in names}
-    require(len(last) == len(names), "reward_funcs", "of different names", names)
+    require(
+        len({name.rpartition(":")[2] for name in names}) == len(names),
+        "reward_funcs",
+        "of different names",
+        names,
+    )
     for name in script.reward_models or ():
         require(name in names, f"reward_models: {name!r}", "named in reward_funcs", names)
     if getattr(script, "task_rewards", None) is not None:

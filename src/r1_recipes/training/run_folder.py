@@ -68,11 +68,22 @@ def open_run(recipe: Recipe) -> Run:
         files.hold(folder)
     before = read(folder)
     run = Run(recipe, folder, newest_checkpoint(folder))
-    # generate's file of completions says what it depends on, weights among it, and is selected from
-    # anew.
-    again = recipe.method == before.get("method") == "generate"
-    finished = before.get("finished", False) and not again
-    if run.checkpoint or finished:
+    finished = before.get("finished", False)
+    if recipe.method == before.get("method") == "generate":
+        # Other rules select anew. Weights or rows that have changed are refused by what is stored.
+        finished = (
+            finished
+            and before["settings"] == recipe.settings
+            and not any(
+                path.stat().st_mtime > (folder / "run.json").stat().st_mtime
+                for path in (
+                    Path(str(recipe.script.dataset_name)),
+                    *Path(str(recipe.model.model_name_or_path)).glob("*.safetensors"),
+                )
+                if path.exists()
+            )
+        )
+    elif run.checkpoint or finished:
         compare(recipe, before)
         finished = finished and not (run.checkpoint and asks_for_more(run))
     if finished:

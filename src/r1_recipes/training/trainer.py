@@ -161,8 +161,8 @@ class RecipeTrainer(GRPOTrainer):
 
     def evaluate(self, *args, **kwargs) -> dict[str, float]:
         training, folder = self._logs, self.args.output_dir
-        self._logs = {key: [] for key in ("images", "prompt", "completion", "advantages")}
-        self._logs |= {
+        self._logs = {
+            **{key: [] for key in ("images", "prompt", "completion", "advantages")},
             "rewards": defaultdict(list),
             "extra": defaultdict(lambda: [None] * self._logged),
         }
