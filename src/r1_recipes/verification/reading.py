@@ -276,7 +276,7 @@ def _says(text: str, gold: str) -> bool:
             return bool(re.fullmatch(rf"(?is)(?:{agreeing})(?:{rest})?", text))
     lead = re.match(r"(?is)(.*?)(?:\b(?:is|are|was|on)\s(?:\s*(?:the|an?|on|in)\s)?|[是为])", text)
     is_led = lead and _key(text[lead.end() :]) == gold and not _CHANGES.search(lead[1])
-    return bool(is_led) or _key(text) == gold
+    return bool(is_led) or gold in (_key(text), _key(re.sub(r"(?i)\A(?:the|an?)\s+", "", text)))
 
 
 def _behind_lead(text: str, gold: Gold) -> str | None:
