@@ -60,7 +60,7 @@ _CHANGES = re.compile(
 _OPENING = re.compile(
     r"(?i)\A(?:so|thus|hence|therefore)?,?\s*(?:the|my|our)?\s*(?:final|correct)?\s*"
     r"(?:(?:answer|option|choice)s?\b\s*)+(?:(?:is|are)\b:?|:)?\s*|"
-    r"\A(?:(?:正确)?答案[是为:：]*|故)?(?:选[项择]?)?[是为:：]*(?<=[案选项择是为:：])\s*"
+    r"\A(?:故?选(?:[项择](?=[是为:：A-J]))?|(?:正确)?答案(?=[是为选:：])(?:选[项择]?)?)[是为]?[:：]?\s*"
 )
 _LINK = re.compile(r"(?:\b(?:is|are|was|were|equals|get|have|to)|[:=：为是])\s*\Z")
 # A run of letters. Two beside a digit are a product: 5ab.

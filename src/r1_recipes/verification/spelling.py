@@ -15,11 +15,10 @@ _DEGREES = r"\^\s*\{?\s*\\circ\s*\}?"
 _FUNCTIONS = "arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|cot|sqrt|log|ln|exp|pi|infty"
 # Each sign before an = stands for what follows.
 _SIGNS = r"""
-−–—‐‑=- ⁄∕÷=/ ٫=.
-٬=, ×=\times ·⋅=\cdot ∞=\infty √=\sqrt ≤⩽≦=\le ≥⩾≧=\ge ≠=\ne ≈=\approx ±=\pm ∪=\cup
+−–—‐‑=- ⁄∕÷=/ ×=\times ·⋅=\cdot ∞=\infty √=\sqrt ≤⩽≦=\le ≥⩾≧=\ge ≠=\ne ≈=\approx ±=\pm ∪=\cup
 ∈=\in ∅Ø=\emptyset °=^\circ ⌊=\lfloor ⌋=\rfloor ⌈=\lceil ⌉=\rceil ℝ=\mathbb{R} ℤ=\mathbb{Z}
 π=\pi α=\alpha β=\beta γ=\gamma δ=\delta θ=\theta λ=\lambda μ=\mu ρ=\rho σ=\sigma φ=\phi ω=\omega
-Δ=\Delta Ω=\Omega
+Δ=\Delta Ω=\Omega ٫=. ٬=,
 """
 _PAIRS = [entry.split("=") for entry in _SIGNS.split()]
 _TABLE = str.maketrans(

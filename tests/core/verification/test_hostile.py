@@ -76,23 +76,16 @@ LONG = {
 }
 
 
-def seconds(call, *args, **options):
-    """Of a processor, the best of three: other processes share its caches."""
-    times = []
-    for _ in range(3):
-        started = time.process_time()
-        call(*args, **options)
-        times.append(time.process_time() - started)
-    return min(times)
-
-
 @pytest.mark.parametrize("name", LONG)
 def test_a_megabyte_is_judged_at_once(name):
     text = LONG[name]
     judge(["72"], ["71"])
+    started = time.process_time()
     assert judge(["72"], [text], questions=["What is 8*9?"])[0].right is False
-    assert seconds(judge, ["72"], [text], questions=["What is 8*9?"]) < 0.1
-    assert seconds(lambda: judge(["72"], [final_answer(text)])) < 0.2
+    assert time.process_time() - started < 0.1
+    started = time.process_time()
+    judge(["72"], [final_answer(text)])
+    assert time.process_time() - started < 0.2
     for style in ("boxed", "think_answer"):
         (accuracy,) = get_reward_funcs(["accuracy"], style)
         assert accuracy(completions=[text], prompts=["?"], solution=["72"]) == [0.0]
