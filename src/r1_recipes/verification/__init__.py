@@ -54,10 +54,11 @@ def judge(
             order of a list counts where the question asks for an order.
     """
     questions = questions or [""] * len(golds)
-    found = []
-    for gold, answer, question in zip(golds, answers, questions, strict=True):
-        text = answer[: MAX_ANSWER_CHARS + 1] if answer else answer  # keeps the cache small
-        found.append(_read(gold or "", text, locale, reading.asks_for_order(question)))
+    length = MAX_ANSWER_CHARS + 1  # keeps the cache small
+    found = [
+        _read(gold or "", answer and answer[:length], locale, reading.asks_for_order(question))
+        for gold, answer, question in zip(golds, answers, questions, strict=True)
+    ]
     _decide([task for task in found if isinstance(task, tuple)])
     verdicts = [_VERDICTS[_decided[task]] if isinstance(task, tuple) else task for task in found]
     for row, question in enumerate(questions):

@@ -52,9 +52,10 @@ _CHANGES = re.compile(
     r"hundreds?|thousands?|(?:m|b|tr)illion(?:s|en)?|milliarden?|mio|mrd|tausend|lakhs?|crores?|"
     r"dozens?|(?:less|more|fewer|greater) than|"
     r"(?:fif|six|seven|eigh|nin|ten|hundred|thousand)ths|percent (?:less|more)|"
-    r"nicht|kein\w*|ohne|wurzel|mehr als|weniger als|mindestens|höchstens|"
-    r"at (?:least|most)|up to|over|under|above|below|between|almost|nearly|maybe|perhaps|guess|if|"
-    r"unless|sinh|cosh|mod|point)\b|n't\b|[?？不非没倍半减加负分多少约万亿百]|千(?![米克瓦])|"
+    r"nicht|kein\w*|ohne|wurzel|über|mehr als|weniger als|mindestens|höchstens|"
+    r"não|m[aá]s de|menos|moins|ra[ií]z|racine|at (?:least|most)|up to|over(?=\s*[\d\\(])|under|"
+    r"above|below|between|almost|nearly|maybe|perhaps|guess|if|unless|sinh|cosh|mod|"
+    r"point)\b|n't\b|[?？不非没倍半减加负分多少约万亿百]|千(?![米克瓦])|"
     r"根号|平方根|的[平立]方|[大小高低]于|超过|以[上下]|零下"
 )
 _OPENING = re.compile(
@@ -66,7 +67,8 @@ _LINK = re.compile(r"(?:\b(?:is|are|was|were|equals|get|have|to)|[:=：为是])\
 # A run of letters. Two beside a digit are a product: 5ab.
 _RUN = re.compile(
     r"(?<![\\A-Za-z])(?<!begin\{)(?<!end\{)"
-    r"(?:[A-Za-z]{3,}|(?<![\d})])[A-Za-z]{2}(?![A-Za-z])|[^\W\d_A-Za-z]+)"
+    r"(?:[A-Za-z]*[À-ɏḀ-ỿ][A-Za-zÀ-ɏḀ-ỿ]*|[A-Za-z]{3,}|(?<![\d})])[A-Za-z]{2}(?![A-Za-z])|"
+    r"[^\W\d_A-Za-z]+)"
 )
 # A word of a reference answer and not a product: it has a vowel and no operation beside it.
 _WORD = re.compile(
@@ -86,7 +88,8 @@ _UNIT = (
     r"(?!(?:and|or|to|if|for|where)\b)[A-Za-z]{3,})(?:\s*\^\s*\{?-?[123]\}?|[23](?!\d))?"
 )
 _WITH_UNIT = re.compile(
-    r"([^A-Za-z]*(?:\\(?:frac|sqrt|pi|cdot|times|infty)[^A-Za-z]*)*[\d}])"
+    r"([^A-Za-z]*(?:\\(?:frac|sqrt|pi|cdot|times|infty)[^A-Za-z]*)*"
+    r"(?:[\d}]|(?<=\\pi)(?=\s+[A-Za-z]{2})))"
     rf"(?:\s+|(?={_GLUED}|[\u4e00-\u9fff]))"
     rf"({_UNIT}(?:(?:\s*(?:/|-|\\cdot)\s*|\s+)(?:(?:per|of|in)\s+)?{_UNIT})*)"
 )
@@ -178,10 +181,11 @@ def read_gold(text: str, locale: str = "en") -> Gold | None:
         return None
     if read_number(cleaned):
         return Gold(text, cleaned, mathematics=cleaned)
-    option = re.fullmatch(r"\(([A-J])\)\s*(\S.*)", cleaned)  # (C) 17
+    # (C) 17, or C. 17, but not J. K. Rowling
+    option = re.fullmatch(r"\(?([A-J])(?:\)|[.:、](?=\s))\s*((?![A-Z]\.)\S.*)", cleaned)
     if option:
         value = read_gold(option[2], locale)
-        return value and replace(value, letters=option[1])
+        return value and replace(value, letters=option[1], plain=squeezed(cleaned))
     letters, rest = choice_of(cleaned)
     gold = Gold(text, squeezed(cleaned), letters="" if rest else letters)
     return gold if gold.letters else _mathematics(cleaned, gold)

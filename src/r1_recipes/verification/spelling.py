@@ -62,9 +62,11 @@ _RULES = [
         (r"\\([lg])t(?![A-Za-z])", lambda m: "<" if m[1] == "l" else ">"),
         (r"!=|\\neq(?![A-Za-z])", r"\\ne "),
         (r"\\(?:varnothing|oslash)(?![A-Za-z])", r"\\emptyset"),
+        (r"(?<=\b[A-Z]) (?=[A-Z]\b)", ""),  # the side A B
         (r"\\mathbb\s*([A-Z])", r"\\mathbb{\1}"),
         (r"(?<![\\A-Za-z])inf(?:inity)?(?=\s*(?:[,;)\]]|\Z))", r"\\infty "),
         (rf"(?<![\\A-Za-z])({_FUNCTIONS})(?![A-Za-z])", r"\\\1 "),
+        (r"(?<=[\d}])\s*\(([\u4e00-\u9fff]+)\)", r"\1"),  # 72(个), a unit in brackets
         # Numbers: 10 080, 10,080, -3 in words, 5e-3, 6.63 x 10^3, 2 1/3; roots and powers.
         (r"(?<![\d.,/^_{])([1-9]\d{0,2}(?: \d{3})+)(?![\d/])", lambda m: m[1].replace(" ", "")),
         (r"(?<![\d.,])([1-9]\d{0,2}(?:,\d{3})+)(?![\d,])", lambda m: m[1].replace(",", "")),

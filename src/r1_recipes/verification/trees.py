@@ -59,7 +59,8 @@ def build(text: str) -> Tree:
         return ("", text)
     parts = [part for part in split(text) if part]
     if len(parts) > 1:
-        return ("list", *map(build, parts))
+        built = map(build, parts)  # 0, \pm 1 is a list of three
+        return ("list", *(x for one in built for x in (one[1:] if one[0] == "list" else [one])))
     text = _MEMBER.sub("", parts[0]).strip() if parts else ""
     exact, *near = split(text, _NEAR)
     left, *rest = split(exact, _EQUALS)
@@ -161,6 +162,12 @@ def _same_parts(gold: Tree, answer: Tree, ordered: bool) -> bool:
     if len(parts) != len(others) or len(parts) > MAX_PARTS:
         return False
     named, given = _named(parts), _named(others)
+    names = {
+        _name_of(part[1]).partition("_")[0] if part[0] == "=" and len(part) == 3 else ""
+        for part in (*parts, *others)
+    }
+    if not (named and given) and len(names) == 1 and names != {""}:  # x_1 = 2, x_2 = 3 is x = 2 or x = 3
+        named, parts, others = {}, [part[2] for part in parts], [part[2] for part in others]
     if kinds == {"list", "()"} and (named or gold[0] == "()"):
         parts, others, ordered = [*named.values()] or parts, [*given.values()] or others, True
     elif kinds <= {"list", "{}"} or (gold[0] == "union" and kinds <= {"union", "list"}):
