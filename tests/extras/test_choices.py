@@ -4,7 +4,7 @@ earns. The mapper: each data set's columns give the letter of the right option.
 
 import pytest
 
-from r1_recipes.data.mappers import get_mapper
+from r1_recipes.data.mappers import SkipRow, get_mapper
 from r1_recipes.extras.choices import answer_match, choice_match, exact_match
 from r1_recipes.prompts import FORMATS, get_response_format
 from tests.support.rewards import HOSTILE, seconds
@@ -140,6 +140,17 @@ def test_the_letter_is_that_of_the_right_option(name):
         "C) the spleen",
         "D) the lung",
     ]
+
+
+def test_a_position_counts_an_option_without_text():
+    row = {**QUESTION, "choices": [TEXTS[0], "", TEXTS[1]], "answer": 2}
+    assert get_mapper("multiple_choice", first=0)(row)["solution"] == "B) the pancreas"
+
+
+def test_no_option_is_left_out():
+    row = {**QUESTION, "choices": list("abcdefghijk"), "answer": "B"}
+    with pytest.raises(SkipRow, match="two to 10 options"):
+        get_mapper("multiple_choice")(row)
 
 
 def test_options_may_have_columns_of_any_name():

@@ -81,3 +81,18 @@ def test_a_vision_language_model_learns_from_pictures(tmp_path, write_recipe, ti
         json.loads((run / "processor_config.json").read_text(encoding="utf-8"))["processor_class"]
         == "LlavaProcessor"
     )
+
+
+def test_a_picture_is_found_and_upright(tmp_path):
+    from PIL import Image
+
+    held = Image.Exif()
+    held[0x0112] = 6  # a phone on its side
+    path = tmp_path / "photo.jpg"
+    Image.new("RGB", (40, 20)).save(path, exif=held)
+    sides = {"bytes": path.read_bytes(), "path": None}
+    for image in (sides, [sides], str(path), {"bytes": None, "path": str(path)}, Image.open(path)):
+        mapped = MAPPERS["image_question"](
+            {"image": image, "problem": "<image>How wide?", "solution": "20"}
+        )
+        assert mapped["image"].size == (20, 40) and mapped["question"] == "How wide?"

@@ -128,6 +128,8 @@ def import_object(path: str, kind: str) -> Any:
     with own_code(f"{where}: the import", f"correct it, or name a module in {searched}"):
         module = importlib.import_module(name)
     found = getattr(module, "__file__", None) or "Python"
+    if file is not None and Path(found).resolve() != file.resolve():
+        raise RecipeError(f"{where}: {found} has the same name. Fix: another name for {file}")
     if not hasattr(module, attribute):
         names = (each for each in vars(module) if not each.startswith("_"))
         raise RecipeError(f"{where}: {unknown_name(f'name in {found}', attribute, names)}")

@@ -178,9 +178,14 @@ def _rendered(
     from datasets.fingerprint import Hasher
 
     if rows is None:
-        options = {"config": part.config, "revision": part.revision, "hub": how.args.hub}
-        options["task_config"] = part.task_config or how.args.task_config
-        rows = load_rows(part.id, part.split, **options)
+        rows = load_rows(
+            part.id,
+            part.split,
+            config=part.config,
+            revision=part.revision,
+            hub=how.args.hub,
+            task_config=part.task_config or how.args.task_config,
+        )
         rows = rows.select_columns([*part.columns]) if part.columns else rows
         share = range(round(part.weight * len(rows)))
         rows = rows if part.weight == 1 else rows.shuffle(seed=seed).select(share)
@@ -280,7 +285,7 @@ def _mapper(how: Rendering, part: Part, columns: list[str]) -> Any:
     if name in COLUMNS_BY_KEYS or not args.dataset_mixture:
         config = {key: getattr(args, key) for key in COLUMN_KEYS} | config
     # SFT takes whole conversations as they are, unless keys say which column or how.
-    if name == "auto" and how.method == "sft" and {*config.values()} <= {None}:
+    if name == "auto" and how.method == "sft" and all(value is None for value in config.values()):
         if {"messages", "conversations"} & found and "reannotated_messages" not in found:
             name = "conversations"
         elif {"prompt", "completion"} <= found:
@@ -327,9 +332,13 @@ def _mixture(how: Rendering, split: str, given: Any, report: LoadReport) -> Data
 
     mixture = from_mapping(Mixture, how.args.dataset_mixture, "dataset_mixture")
     size, mapped = mixture.test_split_size, []
-    need = "set, because evaluation needs a test split"
-    has_test = size or split == "train" or given
-    require(has_test, "dataset_mixture: test_split_size", need, size, "test_split_size: 128")
+    require(
+        size or split == "train" or given,
+        "dataset_mixture: test_split_size",
+        "set, because evaluation needs a test split",
+        size,
+        "test_split_size: 128",
+    )
     for number, part in enumerate(mixture.datasets):
         with located(f"dataset_mixture: dataset {number + 1} ({part.id}, weight {part.weight})"):
             source = given and given[number]

@@ -79,8 +79,9 @@ def get_mapper(name: str, columns: Collection[str] = (), /, **config: Any) -> Ma
         if columns and key.endswith("_column") and column and column not in columns:
             raise RecipeError(f"{key}: {unknown_name('column', column, columns)}")
     # A column that the recipe names stands in for those that the mapper would look for.
-    stand_ins = [parameters[key].default or () for key in config if "_column" in key]
-    found = {*columns}.union(*([one] if isinstance(one, str) else one for one in stand_ins))
+    stand_ins = [parameters[key].default for key in config if "_column" in key]
+    found = {*columns, *(name for name in stand_ins if isinstance(name, str))}
+    found.update(*(names for names in stand_ins if isinstance(names, tuple)))
     needed = getattr(function, "columns", ())
     lacking = [group for group in needed if not found & {*group.split("|")}]
     if columns and lacking:
@@ -224,7 +225,10 @@ def gsm8k(row: dict[str, Any]) -> MappedRow:
     # "1,5" is a decimal in some notations, and "(1,2)" is a pair.
     solution = _THOUSANDS.sub(lambda number: number[0].replace(",", ""), solution.strip())
     if not mark or not solution:
-        raise SkipRow("no '#### NUMBER' in column 'answer'")
+        raise SkipRow(
+            "no '#### NUMBER' in column 'answer'. Fix: prompt_column: question, and "
+            "solution_column: answer"
+        )
     return {
         "question": text(row, "question"),
         "solution": solution,

@@ -47,7 +47,7 @@ def read_messages(row: dict[str, Any], column: str, speaker: str = "") -> list[M
     """
     value = row.get(column)
     if isinstance(value, str) and _AS_TEXT.match(value):
-        value = _parsed(value)
+        value = parsed(value)
     if value in (None, [], {}) or not str(value).strip():
         raise SkipRow(f"column {column!r} is empty")
     if speaker and not isinstance(value, list | dict):
@@ -64,7 +64,8 @@ def read_messages(row: dict[str, Any], column: str, speaker: str = "") -> list[M
     return read
 
 
-def _parsed(text: str) -> Any:
+def parsed(text: str) -> Any:
+    """Return what JSON or Python text holds, or raise SkipRow."""
     with contextlib.suppress(ValueError):
         return json.loads(text)
     try:  # what Python's str() writes, as in many CSV files
@@ -107,19 +108,18 @@ def _read_content(content: Any) -> tuple[str, list[str]]:
         elif isinstance(part.get("text"), str):
             texts.append(part["text"])
         else:
-            kind = part.get("type") or ", ".join(part)
-            raise SkipRow(f"the content of a message is not text, but {kind}")
+            raise SkipRow(f"the content of a message is not text, but {part!r:.60}")
     return "".join(texts), thoughts
 
 
 def _read_calls(calls: Any) -> list[dict[str, Any]]:
     # Chat templates read the arguments as mappings. OpenAI has them as JSON text, and once had a
     # single function_call.
-    calls, read = _parsed(calls) if isinstance(calls, str) else calls, []
+    calls, read = parsed(calls) if isinstance(calls, str) else calls, []
     for call in calls if isinstance(calls, list) else [calls]:
         function = dict(call.get("function") or call)
         given = function.get("arguments") or {}  # a call without any
-        function["arguments"] = _parsed(given) if isinstance(given, str) else given
+        function["arguments"] = parsed(given) if isinstance(given, str) else given
         kept = {"id": call["id"]} if call.get("id") else {}
         read.append({"type": "function", **kept, "function": function})
     return read
@@ -134,7 +134,7 @@ def with_earlier(row: dict[str, Any], messages: list[Message]) -> list[Message]:
     texts = [text for text, _ in map(_read_content, systems) if text.strip()]
     earlier = [{"role": "system", "content": text} for text in dict.fromkeys(texts)]
     history = row.get("history") or ()
-    for turn in _parsed(history) if isinstance(history, str) and history.strip() else history:
+    for turn in parsed(history) if isinstance(history, str) and history.strip() else history:
         if isinstance(turn, dict):
             earlier.append(_read_message(turn))
         elif isinstance(turn, list | tuple) and len(turn) == 2:
@@ -153,7 +153,7 @@ def exchange(messages: list[Message]) -> dict[str, Any]:
     """Return a conversation as a mapped row: the last answer of the assistant is the response."""
     roles = [message["role"] for message in messages]
     if "assistant" not in roles:
-        raise SkipRow("no assistant message")
+        raise SkipRow("no assistant message. Fix, for grpo: prompt_column: messages")
     end = len(roles) - 1 - roles[::-1].index("assistant")
     if end < len(roles) - 1:
         say_once("messages after the last one of the assistant are left out")

@@ -18,6 +18,7 @@ from jinja2 import TemplateError
 from r1_recipes.common.errors import RecipeError, require
 from r1_recipes.common.messages import say_once
 from r1_recipes.data.mappers import MappedRow, SkipRow
+from r1_recipes.data.mappers import text as cell
 from r1_recipes.data.messages import Message
 from r1_recipes.prompts import ResponseFormat
 
@@ -74,6 +75,9 @@ def trainer_columns(row: dict[str, Any], mapped: MappedRow, how: Rendering) -> d
             f"mapper: must return {{'question': …, 'solution': …}} and no {', '.join(_TAKEN)}, "
             f"or raise SkipRow('why') to drop the row, got {mapped!r:.80}"
         )
+    # A mapper of one's own may return the number 0.
+    numbers = [key for key in ("solution", "answer") if isinstance(mapped.get(key), int | float)]
+    mapped = mapped | {key: cell(mapped, key, needed=False) for key in numbers}
     if "turns" in mapped:
         columns = _target_columns([*mapped["turns"]], mapped, how)
     else:
@@ -268,7 +272,10 @@ def _filled(template: str, row: dict[str, Any], mapped: MappedRow) -> str:
         value = mapped[slot[1]] if slot[1] in mapped else row.get(slot[1], slot[0])
         if value == slot[0] and re.fullmatch(r"[^\W\d_]\w\w+|[^\0-\x7f]+", slot[1]):
             say_once(f"prompt_template: {slot[0]} is no column, so every prompt has it as it is")
-        value = "" if value is None else value
-        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        if slot[1] in ("solution", "answer"):  # as in \boxed{answer}
+            say_once(f"prompt_template: {slot[0]} writes the reference answer into every prompt")
+        if isinstance(value, list | dict):
+            return json.dumps(value, ensure_ascii=False)
+        return value if isinstance(value, str) else cell({slot[1]: value}, slot[1], needed=False)
 
     return _SLOT.sub(written, template)

@@ -57,7 +57,7 @@ def load_rows(
     path = shipped(Path(name))
     if prefix in NAMES["dataset"] and not path.exists():
         return load("dataset", prefix)(rest, split, task_config or {})
-    from datasets import Features, Json, concatenate_datasets, load_dataset, load_from_disk
+    from datasets import Features, Json, Value, concatenate_datasets, load_dataset, load_from_disk
 
     try:
         place = _place(path, name, split, config, revision, hub)
@@ -72,6 +72,9 @@ def load_rows(
             rows = _part(load_from_disk(str(path)), split)
         else:
             rows = load_dataset(**place, split=split)
+            if rows.info.builder_name == "csv":  # of a hub; see _read_csv
+                texts = Features(dict.fromkeys(rows.column_names, Value("string")))
+                rows = load_dataset(**place, split=split, features=texts, keep_default_na=False)
             # pyarrow takes a text such as 2024-01-01T10:00:00 in JSON for a time, which prints in
             # another spelling.
             mixed = [

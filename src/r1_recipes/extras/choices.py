@@ -199,12 +199,10 @@ def multiple_choice(
         first: The position of the first option, 0 (MMLU, MedMCQA) or 1, if the answer is a
             position.
     """
-    names, texts = _options(row, options_column, option_columns)
+    names, texts = _options(row, options_column, option_columns, first)
     answer = cell(row, _first(row, answer_column, *_COLUMNS[2].split("|")))
     named = answer if answer_is == "text" else answer.strip("().: ")
-    if first is not None:
-        names = [str(first + position) for position in range(len(texts))]
-    elif answer_is == "text":
+    if answer_is == "text":
         names = texts
     found = [n for n, name in enumerate(names) if name.casefold() == named.casefold()]
     if len(found) != 1:
@@ -224,21 +222,22 @@ def multiple_choice(
 
 
 def _options(
-    row: dict[str, Any], column: str, columns: tuple[str, ...]
+    row: dict[str, Any], column: str, columns: tuple[str, ...], first: int | None
 ) -> tuple[list[str], list[str]]:
-    """Return the labels and the texts of a row's options, in order."""
+    """Return the labels and the texts of a row's options, in order. Positions count empty ones."""
     options = row.get(_first(row, column, "options"))
     if options is None:
         options = [row.get(name) for name in columns]
     if isinstance(options, list):
-        options = dict(zip(LETTERS, options, strict=False))
+        options = dict(zip(ascii_uppercase, options, strict=False))
     elif isinstance(options, dict) and "text" in options:
         options = dict(zip(options["label"], options["text"], strict=True))
     if not isinstance(options, dict):
         raise SkipRow("options that are neither a list nor a dictionary")
     # A column of a Parquet file has every letter of any row.
-    texts = {str(label): cell(options, label, needed=False) for label in options}
-    given = {label: option for label, option in texts.items() if option}
+    texts = [cell(options, label, needed=False) for label in options]
+    labels = options if first is None else range(first, first + len(texts))
+    given = {str(label): option for label, option in zip(labels, texts, strict=True) if option}
     if not 2 <= len(given) <= len(LETTERS):
         raise SkipRow(f"not two to {len(LETTERS)} options with a text")
     return list(given), list(given.values())

@@ -1,10 +1,9 @@
 """Mappers of single data sets whose rows have a schema of their own."""
 
-import json
 from typing import Any
 
 from r1_recipes.data.mappers import MappedRow, SkipRow, conversations, register_mapper, text
-from r1_recipes.data.messages import as_prompt, read_messages
+from r1_recipes.data.messages import as_prompt, parsed, read_messages
 from r1_recipes.prompts.formats import boxes
 
 
@@ -19,7 +18,7 @@ def verl(row: dict[str, Any]) -> MappedRow:
     mapped = as_prompt(row, read_messages(row, "prompt", "user"))
     mapped["task"] = text(row, "data_source")
     rule = row["reward_model"]
-    rule = json.loads(rule) if isinstance(rule, str) else rule
+    rule = parsed(rule) if isinstance(rule, str) else rule
     truth = (rule or {}).get("ground_truth")
     if isinstance(truth, dict) and truth.get("numbers"):
         puzzle = {"nums": truth["numbers"], "target": truth.get("target")}

@@ -28,13 +28,16 @@ def image_question(
 
     The default columns are those of lmms-lab/multimodal-open-r1-8k-verified. ``<answer>`` tags and
     a box are removed from the reference answer. TRL puts the picture, in RGB, before the text of
-    the prompt. The picture is a ``datasets.Image``, or ``{"bytes": …}``. Those with more than
+    the prompt. The picture is a ``datasets.Image``, ``{"bytes": …}``,
+    a path, or a list of one of these. Those with more than
     ``max_pixels`` are scaled down. ``template`` is the text around the question.
     """
+    # Many rows mark the picture's place, and TRL adds a mark of its own.
+    question = text(row, question_column).replace("<image>", "").strip()
     solution = text(row, solution_column)
     solution = (_ANSWER.findall(solution) or [solution])[-1].strip()
     return {
-        "question": template.replace("{question}", text(row, question_column)),
+        "question": template.replace("{question}", question),
         "solution": next(filter(None, boxes(solution)[::-1]), solution),
         "image": _picture(row.get(image_column), image_column, max_pixels),
     }
@@ -54,11 +57,15 @@ image_question.examples = tuple(
 
 def _picture(value: Any, column: str, max_pixels: int | None) -> Any:
     """Return a row's picture in RGB on white, with at most ``max_pixels``."""
-    from PIL import Image
+    from PIL import Image, ImageOps
 
     try:
-        picture = Image.open(io.BytesIO(value["bytes"])) if isinstance(value, dict) else value
-        drawn = picture.convert("RGBA")
+        (value,) = value if isinstance(value, list) else [value]
+        if isinstance(value, dict):
+            value = io.BytesIO(value["bytes"]) if value.get("bytes") else value["path"]
+        picture = value if isinstance(value, Image.Image) else Image.open(value)
+        # A phone writes how it was held beside the picture.
+        drawn = ImageOps.exif_transpose(picture).convert("RGBA")
     except Exception:  # empty, torn, not a picture, or so large that Pillow refuses it
         raise SkipRow(f"the picture in column {column!r} cannot be read") from None
     # On white: black lines on nothing would be black on black.

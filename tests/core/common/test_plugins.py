@@ -87,9 +87,9 @@ MISTAKES = [
     (
         "../json.py:f",
         "",
-        r"unknown name in .*json.__init__\.py 'f'",  # its file has the name of another module
+        r"json.__init__\.py has the same name",  # which Python imports in its place
     ),
-    ("../time.py:f", "", r"unknown name in Python 'f'"),
+    ("../time.py:f", "", r"Python has the same name"),
     ("../my.own.py:f", "", r"No module named 'my'"),
     ("nirgends:f", None, r"No module named 'nirgends'. Fix: .* a module in "),
     (":f", None, r"the import fails"),
@@ -111,3 +111,12 @@ def test_code_that_cannot_be_imported_costs_one_line(
     ):
         with pytest.raises(RecipeError, match=said):
             build()
+
+
+def test_the_file_that_is_named_runs_and_no_other_of_its_name(folder: Path) -> None:
+    for place in (Path.cwd(), Path.cwd() / "second"):
+        place.mkdir(exist_ok=True)
+        (place / "zweimal.py").write_text(CODE, encoding="utf-8")
+    get_reward_funcs(["zweimal.py:kurz"])
+    with pytest.raises(RecipeError, match=r"zweimal.py has the same name. Fix: another name"):
+        get_reward_funcs(["second/zweimal.py:kurz"])

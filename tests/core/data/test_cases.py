@@ -482,6 +482,15 @@ def test_init_knows_the_shape(tmp_path: Path, name: str) -> None:
         assert made[0]["prompt"][-1]["content"] == "Task 0: solve it."
 
 
+def test_a_template_writes_cells_as_answers_are_read(caplog: pytest.LogCaptureFixture) -> None:
+    template = "{question} {price} {day} {none} {nums} \\boxed{answer}"
+    day = datetime.date(2024, 1, 5)
+    row = {"prompt": "q", "price": 72.0, "day": day, "none": None, "nums": [1, 2], "answer": "7"}
+    made = grpo(row, prompt_template=template, solution_column="answer")
+    assert made["prompt"][-1]["content"] == "q 72 2024-01-05  [1, 2] \\boxed7"
+    assert "prompt_template: {answer} writes the reference answer" in caplog.text
+
+
 def test_init_says_all_reasons(tmp_path: Path) -> None:
     rows = [{"question": "q", "answer": ""}] * 3 + [{"question": "", "answer": "1"}] * 3
     with pytest.raises(RecipeError, match="all rows were dropped") as error:
@@ -512,6 +521,9 @@ def test_a_mapper_of_ones_own_is_a_function_with_its_keys(
     made, report = load_dataset(RecipeArguments(**keys), fmt, "grpo", rows=rows)
     assert made[0]["prompt"] == [ASKED] and made[0]["solution"] == "2"
     assert report.unused == ["quelle"] and made[0]["quelle"] == "x"
+    zeros = Dataset.from_list([{"frage": "1-1", "antwort": 0, "quelle": ""}])
+    compared = Namespace(**vars(RecipeArguments(**keys)), reward_funcs=["accuracy"])
+    assert load_dataset(compared, fmt, "grpo", rows=zeros)[0]["solution"] == ["0"]
     keys["mapper_config"] = {"sufix": "?"}
     with pytest.raises(RecipeError, match="Did you mean 'suffix'"):
         load_dataset(RecipeArguments(**keys), fmt, "grpo", rows=rows)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from r1_recipes.data import load_dataset
-from r1_recipes.data.messages import _parsed
+from r1_recipes.data.messages import parsed
 from r1_recipes.models.load import load_tokenizer
 from r1_recipes.recipe import load_recipe
 from tests.core.data.test_shapes import leaves
@@ -175,7 +175,7 @@ def test_every_text_of_a_row_arrives_or_is_named(
             for column, value in row.items() if written else ():
                 if method == "grpo" and column in ("completion", "output", "解释"):
                     continue  # GRPO samples answers of its own, which is said once
-                value = _parsed(value) if isinstance(value, str) and value[:2] == "[{" else value
+                value = parsed(value) if isinstance(value, str) and value[:2] == "[{" else value
                 if method == "grpo" and column in ("messages", "conversations"):
                     value = value[:-1]
                 for leaf in leaves(value) if column not in [*unused, "reward_model"] else ():

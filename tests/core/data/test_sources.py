@@ -1,7 +1,9 @@
 """Where rows come from: every local shape, the hubs (none is reached), and what is drawn."""
 
 import json
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import datasets
@@ -32,6 +34,16 @@ def test_every_cell_of_a_csv_file_is_a_text(tmp_path: Path) -> None:
         {"frage": "Wie viel, etwa?", "antwort": "1,5"}
     ]
     assert read(tmp_path / "c.csv", "a,,b\n1,2,3\n") == [{"a": "1", "b": "3"}]  # pandas' index
+
+
+def test_cells_of_a_csv_file_on_a_hub_are_texts_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables(tmp_path, {"train": "007", "test": "NA"})
+    hub = SimpleNamespace(dataset_snapshot_download=lambda *_, **__: str(tmp_path))
+    monkeypatch.setitem(sys.modules, "modelscope", hub)
+    for split, cell in (("train", "007"), ("test", "NA")):
+        assert load_rows("us/them", split, hub="modelscope").to_list() == [{"a": cell}]
 
 
 def test_texts_beside_numbers_are_as_they_stand_in_the_file(tmp_path: Path) -> None:
