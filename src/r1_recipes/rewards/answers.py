@@ -101,10 +101,8 @@ def judged(
     require(
         number_locale in LOCALES, "number_locale", f"one of {', '.join(LOCALES)}", number_locale
     )
-    puzzles: dict[int, tuple[Any, Any]] = {}
-    if nums is not None and target is not None:
-        rows = enumerate(zip(nums, target, strict=True))
-        puzzles = {row: puzzle for row, puzzle in rows if None not in puzzle}
+    rows = enumerate(zip(nums or (), target or (), strict=False))
+    puzzles = {row: puzzle for row, puzzle in rows if None not in puzzle}
     if solution is None and len(puzzles) < len(completions):
         raise RecipeError(
             "accuracy, cosine, length and answer_match need a column 'solution' with the reference "
@@ -125,7 +123,8 @@ def judged(
 
         for row, puzzle in puzzles.items():
             right = solves(answers[row], *puzzle)
-            verdicts[row] = Verdict(right, Refusal.DIFFERENT if right is False else None)
+            why = Refusal.DIFFERENT if answers[row] else verdicts[row].refusal
+            verdicts[row] = Verdict(right, why if right is False else None)
     return answers, verdicts
 
 

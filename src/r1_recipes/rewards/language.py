@@ -146,17 +146,14 @@ def language_code(name: str) -> str | None:
 
 
 def _sentences(text: str) -> list[list[tuple[str, str]]]:
-    sentences = []
-    for sentence in _SENTENCE_END.split(_NO_LANGUAGE.sub(" ", text)):
-        words = [(str(match.lastgroup), match[0]) for match in _WORD.finditer(sentence)]
-        sentences.append(
-            [
-                (script, word)
-                for script, word in words
-                if script not in _VARIABLE_SCRIPTS or not _VARIABLE.fullmatch(word)
-            ]
-        )
-    return sentences
+    return [
+        [
+            (str(word.lastgroup), word[0])
+            for word in _WORD.finditer(sentence)
+            if word.lastgroup not in _VARIABLE_SCRIPTS or not _VARIABLE.fullmatch(word[0])
+        ]
+        for sentence in _SENTENCE_END.split(_NO_LANGUAGE.sub(" ", text))
+    ]
 
 
 def _share(text: str, target: str, of_nothing: float) -> float:
@@ -196,11 +193,12 @@ def _foreign_share(sentences: Sequence[list[str]], target: str) -> float:
             chunks.append([])
         chunks[-1] = chunks[-1] + words
     chunks = [words for words in chunks if len(words) >= _MIN_WORDS]
-    foreign = 0
-    for words, found in zip(chunks, map(_confidences, chunks), strict=True):
-        # Words that fit none of the languages have a confidence of 0 in all of them.
-        if any(found.values()) and found[target] < _FOREIGN_BELOW:
-            foreign += len(words)
+    # Words that fit none of the languages have a confidence of 0 in all of them.
+    foreign = sum(
+        len(words)
+        for words, found in zip(chunks, map(_confidences, chunks), strict=True)
+        if any(found.values()) and found[target] < _FOREIGN_BELOW
+    )
     return foreign / (sum(map(len, chunks)) or 1)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from r1_recipes.common.errors import RecipeError, require, unknown_name
 from r1_recipes.common.messages import say_once
 from r1_recipes.rewards.answers import Values, ignore
+from r1_recipes.rewards.call import numbers
 
 
 def check_task_rewards(task_rewards: Any, reward_funcs: Sequence[str]) -> list[str]:
@@ -49,11 +50,10 @@ def route(
         RecipeError: ``task_rewards`` names another reward.
     """
     for_all = check_task_rewards(task_rewards, names)
-    routed = []
-    for func, name in zip(funcs, names, strict=True):
-        rows_of = partial(_rows_of, name, task_rewards, for_all, task_column)
-        routed.append(_of_its_tasks(func, rows_of))
-    return routed
+    return [
+        _of_its_tasks(func, partial(_rows_of, name, task_rewards, for_all, task_column))
+        for func, name in zip(funcs, names, strict=True)
+    ]
 
 
 def _rows_of(
@@ -106,8 +106,10 @@ def _of_its_tasks(
             for key, value in {**columns, "log_extra": log_some}.items()
         }
         # In the reward length, other processes wait for this one, so call it without rows, too.
-        called = tasks or hasattr(reward, "spans_processes")
-        scores = dict(zip(tasks, reward(**arguments) if called else [], strict=True))
+        if not tasks and not hasattr(reward, "spans_processes"):
+            return [None] * count
+        values = numbers(of_its_tasks.__name__, reward, reward(**arguments), len(tasks))
+        scores = dict(zip(tasks, values, strict=True))
         for row, score in scores.items():
             # One value per row: TRL averages what all processes logged.
             if score is not None:

@@ -275,6 +275,10 @@ def train(trainer: Trainer, run: Run) -> None:
             f"{len(trainer.train_dataset)} rows do not fill a batch. Fix: more rows, or a lower "
             "per_device_train_batch_size"
         )
+    if trainer.is_fsdp_enabled:
+        # Transformers 5.17 saves no model of a SHARDED_STATE_DICT (trainer.py:3951), Accelerate's
+        # default for FSDP 2.
+        trainer.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
 
 
 def prepare(trainer: Trainer, recipe: Recipe) -> None:

@@ -56,6 +56,15 @@ def routed(task_rewards: dict, *funcs: Callable, column: str | None = None) -> l
     return route(list(funcs), [func.__name__ for func in funcs], task_rewards, column)
 
 
+async def later(completions: list, **columns: Any) -> list[float]:
+    return [2.0] * len(completions)
+
+
+def test_a_reward_may_be_asynchronous_here_too() -> None:
+    (reward,) = routed({"sum": ["later"], "talk": []}, later)
+    assert reward(**batch(["sum", "sum"], ["1", "2"])) == [2.0, 2.0]
+
+
 def test_a_reward_sees_the_rows_of_its_tasks() -> None:
     reward, everywhere = routed({"sum": ["digits"]}, digits, ones)
     call = batch(

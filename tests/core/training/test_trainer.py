@@ -108,16 +108,10 @@ def test_two_processes_have_the_gradient_of_trl(tiny_model, tmp_path):
 def test_rows_are_sorted_with_all_that_belongs_to_them():
     masks = torch.tensor([[1, 0, 0], [1, 1, 1], [1, 1, 0], [0, 0, 0]])
     batch = {"prompt_mask": torch.ones(4, 2), "completion_mask": masks, "ids": masks * 7}
-    batch |= {"names": ["one", "three", "two", "none"], "total": torch.tensor(6), "absent": None}
-    halves = [
-        {
-            k: v[i : i + 2] if hasattr(v, "__len__") and getattr(v, "ndim", 1) else v
-            for k, v in batch.items()
-        }
-        for i in (0, 2)
-    ]
+    batch |= {"rewards": torch.tensor([1, 3, 2, 0]), "total": torch.tensor(6)}
+    halves = [{k: v[i : i + 2] if v.ndim else v for k, v in batch.items()} for i in (0, 2)]
     first, second = by_length(halves)
-    assert first["names"] + second["names"] == ["three", "two", "one", "none"]
+    assert [*first["rewards"], *second["rewards"]] == [3, 2, 1, 0]
     assert first["ids"].tolist() == [[7, 7, 7], [7, 7, 0]] and second["total"] == 6
 
 
