@@ -60,8 +60,8 @@ install: $(sort $(addprefix .venv/.extra-,$(subst $(comma), ,$(EXTRAS))) $(wildc
 	@touch $@
 
 # glibc hands large blocks back to the kernel at every free and faults them in again: on CPUs that doubles the time of a step.
-sft bench: export MALLOC_MMAP_MAX_ = 0
-sft bench: export MALLOC_TRIM_THRESHOLD_ = 17179869184
+sft grpo bench: export MALLOC_MMAP_MAX_ = 0
+sft grpo bench: export MALLOC_TRIM_THRESHOLD_ = 17179869184
 demo agent r1-mini distill: .venv/.extra-demo
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash recipes/pipelines/$(subst -,_,$@).sh $(ARGS)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from r1_recipes.common import console
-from r1_recipes.common.errors import RecipeError
+from r1_recipes.common.errors import RecipeError, require
 from r1_recipes.common.files import read_yaml, write_whole
 from r1_recipes.data.load import drop_overlap, load_dataset
 from r1_recipes.data.prompt import build_prompt
@@ -25,6 +25,7 @@ from r1_recipes.models.load import recipe_format
 from r1_recipes.models.smoke import smoke_overrides, smoke_rows
 from r1_recipes.recipe import Recipe, load_recipe
 from r1_recipes.recipe.types import Backend, SamplingSettings
+from r1_recipes.rewards import answer_rewards
 from r1_recipes.rewards.call import try_own_rewards
 from r1_recipes.scoring import Scores, report, reward_functions, score_table, summarize
 
@@ -67,6 +68,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         options, overrides = parser.parse_known_args(argv)
         recipe = load_benchmark([options.recipe, *overrides])
         console.set_up_logging()
+        for warning in dict.fromkeys(recipe.warnings):
+            logger.warning(warning)
         # A GRPO recipe has neither key.
         backend = options.backend or getattr(recipe.script, "backend", "transformers")
         num_samples = (
@@ -117,7 +120,16 @@ def held_out_rows(recipe: Recipe) -> tuple[Any, str]:
     source = smoke_rows(script, "grpo") if script.smoke else None
     rows, found = load_dataset(script, fmt, "grpo", split="test", rows=source)
     logger.info("rows to score: %s", found)
+    require("image" not in rows.features, "mapper", "one without pictures", script.mapper)
     functions = reward_functions(recipe, fmt)
+    # What says whether an answer is right: an environment, such a reward, or a reference answer
+    judges = {*answer_rewards(functions), "solution", "nums"} & {*functions, *rows.features}
+    require(
+        script.environment or judges,
+        "reward_funcs",
+        "one that judges answers",
+        script.reward_funcs,
+    )
     try_own_rewards([*functions], [*functions.values()], rows, fmt, None)
     test, train = script.dataset_test_split, script.dataset_train_split
     said = f"{len(rows)} rows of split {test!r} of {script.dataset_name or 'dataset_mixture'}"
@@ -174,8 +186,9 @@ def evaluate_model(
     name = str(recipe.model.model_name_or_path)
     tokenizer, fmt = load_format(recipe, backend)
     plans = [(0.0, 1), (recipe.training.temperature, num_samples)][: 1 + bool(num_samples)]
-    file = folder and folder / "completions.jsonl"
-    groups = complete(recipe, tokenizer, fmt, backend, rows, plans, file)
+    groups = complete(
+        recipe, tokenizer, fmt, backend, rows, plans, folder and folder / "completions.jsonl"
+    )
     table = score_table(recipe, fmt, rows, groups, tokenizer)
     if folder:
         table.to_parquet(folder / "completions.parquet", index=False)

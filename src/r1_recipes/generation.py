@@ -6,6 +6,7 @@ completions in a file. For several GPUs, raise ``vllm_tensor_parallel_size``, or
 ``vllm serve --data-parallel-size N`` and use ``backend: openai``.
 """
 
+import gc
 import importlib.util
 import json
 import logging
@@ -30,7 +31,7 @@ logger = logging.getLogger(__name__)
 _GREEDY = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
 # Values that change nothing. vLLM and SGLang get them too, because they would take others from the
 # model's generation_config.json. Not every other server accepts these keys.
-_NEUTRAL = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
+_NEUTRAL = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 # Settings that a completion depends on, beside its prompt, its plan, the weights and the template.
 SHAPING = [
     "model_name_or_path", "model_revision", "dtype", "tools", "environment", "seed", "prefill",
@@ -106,6 +107,8 @@ def complete(
             "vllm_tensor_parallel_size, or `vllm serve --data-parallel-size N` and backend: openai"
         )
     prompts, settings = rows["prompt"], recipe.training
+    if recipe.script.environment:  # equal questions may have other hidden states
+        prompts = [json.loads(json.dumps(row, default=str)) for row in rows]
     done = _stored(path, _made_by(recipe, tokenizer, backend, plans), prompts) if path else {}
     # The longest first, so that a lack of memory shows at once. Similar lengths share a batch,
     # because padding costs time.
@@ -138,6 +141,8 @@ def complete(
     if isinstance(generate, VLLMGenerator):
         # End the engine's process, so that its memory is free for the next model.
         generate.llm.llm_engine.engine_core.shutdown()
+    del generate
+    gc.collect()  # TRL's trainer, which plays episodes, holds itself and so its model
     return [done[index] for index in range(len(rows))]
 
 
@@ -244,6 +249,9 @@ class TransformersGenerator:
         import torch
 
         settings = self.settings
+        if len(rows) * count > settings.generation_batch_size and count > 1:
+            halves = [self(rows, temperature, part) for part in (count // 2, count - count // 2)]
+            return [[*first, *second] for first, second in zip(*halves, strict=True)]
         # Transformers' default is top_k 50. Training samples from all tokens, unless the recipe
         # sets another top_k.
         options = {
@@ -339,11 +347,12 @@ class ServerGenerator:
 
     def __init__(self, recipe: Recipe, fmt: ResponseFormat) -> None:
         self.settings, self.fmt = recipe.training, fmt
-        name, at_once = recipe.model.model_name_or_path, self.settings.generation_batch_size
-        self.server = ChatServer(str(name), at_once)
+        self.server = ChatServer(
+            str(recipe.model.model_name_or_path), self.settings.generation_batch_size
+        )
         self.options = {name: getattr(self.settings, name) or off for name, off in _NEUTRAL.items()}
         if not self.server.takes_vllms_keys():
-            self.options = dict(self.options.items() - _NEUTRAL.items())
+            self.options = {k: v for k, v in self.options.items() if v != _NEUTRAL[k]}
         self.options["max_tokens"] = self.settings.max_completion_length
         self.options["chat_template_kwargs"] = self.settings.chat_template_kwargs
         self.options |= self.settings.generation_kwargs or {}

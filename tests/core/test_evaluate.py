@@ -104,6 +104,19 @@ def test_a_reward_of_ones_own_that_fails_is_named_before_anything_is_generated(
     assert "'tests.core.test_evaluate:fails' fails: ValueError: no" in capsys.readouterr().err
 
 
+def test_what_nothing_can_judge_is_refused_before_anything_is_generated(
+    benchmark, tiny_model, tmp_path, capsys
+):
+    rows = tmp_path / "prose.jsonl"
+    rows.write_text('{"prompt": "Say it."}\n' * 4)
+    path = benchmark(dataset_name=str(rows), mapper="auto", reward_funcs=["format"])
+    with pytest.raises(SystemExit):
+        evaluate.main([path, "--model", str(tiny_model), "--number_locale", "de"])
+    said = capsys.readouterr().err
+    assert "reward_funcs: must be one that judges answers, got ['format']" in said
+    assert "number_locale is ignored" in said  # as in training
+
+
 def fails(completions, **columns):
     raise ValueError("no")
 

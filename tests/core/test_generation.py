@@ -74,6 +74,11 @@ def test_transformers_gives_what_plain_generation_gives(tmp_path):
     assert [[made.text for made in group] for group in greedy] == [[text] for text in expected]
     assert [[made.text for made in group] for group in sampled] == [[text] * 2 for text in expected]
     assert len(set(expected)) > 1
+    calls, plain = [], generate.model.generate
+    generate.model.generate = lambda ids, **options: calls.append(len(ids)) or plain(ids, **options)
+    sampling.generation_batch_size = 1
+    assert generate(rows.select([0]), 1e-4, 3) == [[*sampled[0], sampled[0][0]]]
+    assert calls == [1, 1, 1]
     # As in the recipes of base models that train with vLLM
     sampling.generation_kwargs = {"stop_token_ids": list(range(1, len(tokenizer)))}
     stopped = TransformersGenerator(
@@ -132,8 +137,11 @@ def test_vllm_gets_its_own_share_precision_and_length(monkeypatch, write_recipe)
     assert engine["max_model_len"] == -1  # what the model and the memory hold
 
 
-def completed(path, texts, calls=None, **settings):
-    """Complete a row for each text, which a generator takes from its prompt."""
+def completed(path, texts, calls=None, hidden=None, **settings):
+    """Complete a row for each text, which a generator takes from its prompt.
+
+    ``hidden`` is what an environment's rows have beside it.
+    """
 
     def generate(rows, temperature, count):
         if calls is not None:
@@ -145,12 +153,14 @@ def completed(path, texts, calls=None, **settings):
 
     settings = {"seed": 1, "generation_batch_size": 2, **settings}
     recipe = SimpleNamespace(
-        model=SimpleNamespace(model_name_or_path="m"), script=None, reward_params={},
+        model=SimpleNamespace(model_name_or_path="m"), script=SimpleNamespace(environment=bool(hidden)), reward_params={},
         training=SamplingSettings(**settings),
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("r1_recipes.generation.get_generator", lambda *_: generate)
-        return complete(recipe, None, None, "openai", ask(*texts), [(0.0, 1), (1.0, 2)], path)
+        rows = ask(*texts)
+        rows = rows.add_column("number", [hidden] * len(rows)) if hidden else rows
+        return complete(recipe, None, None, "openai", rows, [(0.0, 1), (1.0, 2)], path)
 
 
 @given(cut=st.integers(0, 1000), texts=st.lists(st.text(), min_size=1, max_size=20, unique=True))
@@ -179,6 +189,10 @@ def test_a_file_of_other_rows_or_settings_is_refused(tmp_path):
         completed(path, ["a", "b"], seed=2)
     with pytest.raises(RecipeError, match=r"other rows"):
         completed(path, ["a", "c"])
+    played = tmp_path / "episodes.jsonl"
+    completed(played, ["Guess!"], hidden=1)
+    with pytest.raises(RecipeError, match=r"other rows"):
+        completed(played, ["Guess!"], hidden=2)
     calls: list[str] = []
     assert len(completed(path, ["a"], calls)) == 1  # fewer rows
     completed(path, ["a", "b", "c"], calls)  # more rows

@@ -154,9 +154,14 @@ def test_binary_scores_1_from_99_percent_and_stops_below(total, reward, runs):
     assert len(calls) == runs
 
 
-def test_what_the_sandbox_loses_is_not_judged(caplog):
+def test_what_the_sandbox_loses_is_not_judged(caplog, monkeypatch):
     assert score("code", [answer("sometimes"), answer(DOUBLE)], [DOUBLING] * 2)[0] == [None, 2 / 3]
     assert "1 of 2 programs are not judged: no machine" in caplog.text
     with pytest.raises(RecipeError, match="1 of 1 programs are not judged: no machine"):
         score("code", [answer("lost")], [DOUBLING])
     assert score("code", [answer(DOUBLE)], [None], code_batch_seconds=0)[0] == [None]
+    # Nobody waits for a single process.
+    assert score("code", [answer(DOUBLE)], [DOUBLING], code_batch_seconds=-1)[0] == [2 / 3]
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(RecipeError, match="not judged: code_batch_seconds is over"):
+        score("code", [answer(DOUBLE)], [DOUBLING], code_batch_seconds=-1)

@@ -146,6 +146,8 @@ def settings(**changes: Any) -> SimpleNamespace:
         (19_000, 1, {"beta": 0.1, "use_peft": True}, "ok"),
         (9_500, 1, {"optim": "paged_adamw_32bit"}, "ok"),
         (3_999, 4, {}, "warning"),  # shards may be offloaded
+        (6_000, 4, {"stage": "3"}, "ok"),
+        (6_000, 4, {"stage": "2"}, "warning"),  # each device has all weights
         (20_000, 1, {"use_vllm": True}, "warning"),  # vLLM leaves 14,000, and may sleep
         (None, 1, {}, "ok"),
     ],
@@ -154,6 +156,7 @@ def test_it_is_compared_with_the_device(
     monkeypatch: pytest.MonkeyPatch, available: int | None, shards: int, changes: dict, level: str
 ) -> None:
     monkeypatch.setattr(fit, "device_memory", lambda _: available)
+    monkeypatch.setenv("ACCELERATE_DEEPSPEED_ZERO_STAGE", changes.get("stage", ""))
     report, recipe = Report(), settings(**changes)
     fit.check_memory(report, recipe, fit.training_state(recipe, MODEL, shards), shards)
     assert ("Fix: use_peft: true" in found(report, level)["fit.memory"]) == (level != "ok")

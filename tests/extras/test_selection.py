@@ -113,7 +113,7 @@ def test_best_of_ranks_by_correctness_then_the_other_rewards_then_length():
 def test_at_least_drops_what_a_reward_gives_less_or_nothing():
     keep = {"at_least": {"right": 1, "commas": 2}}
     [found] = reasons([record(0, "right,,", "right,", "unknown,,,")], keep, (right, commas))
-    assert found == [None, "low score", "low score"]
+    assert found == [None, "low score", "not scored"]
 
 
 def test_equal_questions_are_kept_once():

@@ -17,12 +17,9 @@ from r1_recipes.common.errors import RecipeError, first_line
 
 # Finish reasons of a reply that is not what the model would have said: vLLM's end, and filters.
 _BROKEN_OFF = ("abort", "error", "content_filter")
-TIMEOUT = 600.0  # seconds that one try may wait for the next byte
-# The client doubles its waits from half a second up to eight. Ten tries are enough for a server's
-# restart.
+TIMEOUT = 3600.0  # seconds of one try: no byte comes before a completion is whole
+# The client doubles its waits from half a second up to eight: a minute in all.
 MAX_RETRIES = 10
-# Parameters of OpenAI's API. vLLM and others take more (top_k, min_p, …) in the request's body.
-_OPENAI_PARAMETERS = ("max_tokens", "temperature", "top_p", "stop")
 
 
 @dataclass(frozen=True)
@@ -71,7 +68,7 @@ class ChatServer:
         """
         import openai
 
-        client = openai.OpenAI(base_url=self.check(), api_key=_key(), timeout=10, max_retries=0)
+        client = openai.OpenAI(base_url=self.check(), api_key=_key(), timeout=10)
         try:
             with client:
                 owners = {model.owned_by for model in client.models.list().data}
@@ -103,16 +100,16 @@ class ChatServer:
             RecipeError: The server refuses the model or the key, or a request failed (``strict``).
         """
         body = {name: value for name, value in sampling.items() if value is not None}
-        shared = {name: body.pop(name) for name in _OPENAI_PARAMETERS if name in body}
-        requests = [
-            {**shared, "extra_body": body, "messages": messages} for messages in conversations
+        # The client merges extra_body into the request, so it may hold OpenAI's parameters, too.
+        requests: list[dict[str, Any]] = [
+            {"extra_body": body, "messages": messages} for messages in conversations
         ]
         for request, seed in zip(requests, seeds or (), strict=False):
             request["seed"] = seed
         return asyncio.run(self._ask_all(requests, strict))
 
     async def _ask_all(self, requests: list[dict[str, Any]], strict: bool) -> list[Reply]:
-        from openai import AsyncOpenAI
+        from openai import AsyncOpenAI, Timeout
 
         address, gate = self.check(), asyncio.Semaphore(self.max_concurrency)
 
@@ -127,7 +124,10 @@ class ChatServer:
             return reply
 
         client = AsyncOpenAI(
-            base_url=address, api_key=_key(), timeout=TIMEOUT, max_retries=MAX_RETRIES
+            base_url=address,
+            api_key=_key(),
+            timeout=Timeout(TIMEOUT, connect=min(30.0, TIMEOUT)),
+            max_retries=MAX_RETRIES,
         )
         # At an error or Ctrl-C, asyncio.run() cancels what is still running.
         replies = await asyncio.gather(*map(ask, requests))
@@ -158,8 +158,12 @@ class ChatServer:
         reasoning = getattr(message, "reasoning_content", None) or getattr(
             message, "reasoning", None
         )
-        tokens = getattr(answer.usage, "completion_tokens", None)
-        return Reply(message.content or "", reasoning, tokens, ended)
+        return Reply(
+            message.content or "",
+            reasoning,
+            getattr(answer.usage, "completion_tokens", None),
+            ended,
+        )
 
 
 def _key() -> str:

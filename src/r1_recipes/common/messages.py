@@ -8,9 +8,7 @@ from typing import Any
 
 say_once = functools.cache(logging.getLogger(__name__).warning)  # each text only once
 
-# The report page shows at most this many characters of a text.
-MAX_TEXT = 100_000
-# A line that looks like the heading of a message. The report page splits a transcript there.
+# A line that looks like the heading of a message; transcript() indents it.
 _HEADING = re.compile(r"^(?=\[(?:system|user|assistant|call|tool)\b)", re.MULTILINE)
 # Parts of a character class for the module ``regex``, for use inside ``[…]``.
 KANA = r"\p{Hiragana}\p{Katakana}ーｰ・"  # Unicode assigns these marks to no script
@@ -85,7 +83,7 @@ def conversation_text(value: Any, roles: bool = False) -> str:
     return value if isinstance(value, str) else ""
 
 
-def clip(text: str, limit: int = MAX_TEXT) -> str:
+def clip(text: str, limit: int) -> str:
     """Return a text without its middle part if it has more than ``limit`` characters."""
     half, cut = limit // 2, len(text) - limit
     return text if cut <= 0 else f"{text[:half]}\n[… {cut:,} …]\n{text[-half:]}"

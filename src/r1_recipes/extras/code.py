@@ -3,6 +3,7 @@
 import functools
 import json
 import logging
+import math
 import re
 import textwrap
 import time
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 from r1_recipes.common.errors import RecipeError, located, require
 from r1_recipes.common.messages import completion_texts
 from r1_recipes.common.plugins import import_object
-from r1_recipes.common.processes import cores_per_rank
+from r1_recipes.common.processes import cores_per_rank, world_size
 from r1_recipes.data.mappers import MappedRow, SkipRow, register_mapper, text
 from r1_recipes.extras import sandbox
 from r1_recipes.extras.judges import shown_text
@@ -95,8 +96,12 @@ def get_run(provider: str) -> Callable[..., sandbox.Outcome]:
     """
     if ":" in provider:
         return import_object(provider, "code_provider")
-    allowed = "bubblewrap or my_module:run (docs/rewards.md)"
-    require(provider == "bubblewrap", "code_provider", allowed, provider)
+    require(
+        provider == "bubblewrap",
+        "code_provider",
+        "bubblewrap or my_module:run (docs/rewards.md)",
+        provider,
+    )
     with located("code_provider: bubblewrap"):
         sandbox.check()
     return sandbox.run
@@ -128,7 +133,8 @@ def code(
     name = "binary_code" if binary_from else "code"
     codes = [extract_code(fmt, text, code_language) for text in completion_texts(completions)]
     limits = {"seconds": code_timeout, "memory_mb": code_memory_mb}
-    deadline = time.monotonic() + code_batch_seconds
+    # Other ranks wait for this one. generate and evaluate score a whole dataset at once.
+    deadline = time.monotonic() + (code_batch_seconds if world_size() > 1 else math.inf)
 
     def judge(program: str | None, info: Any) -> Judged:
         cases = read_cases(info)
@@ -203,8 +209,12 @@ def _judge(
 
 
 def _check_start(*, code_language: str = "python", code_provider: str = "bubblewrap") -> None:
-    python = ":" in code_provider or code_language in PYTHON
-    require(python, "code_language", "python with code_provider: bubblewrap", code_language)
+    require(
+        ":" in code_provider or code_language in PYTHON,
+        "code_language",
+        "python with code_provider: bubblewrap",
+        code_language,
+    )
     get_run(code_provider)
 
 

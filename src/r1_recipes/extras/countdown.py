@@ -184,8 +184,12 @@ def countdown_row(
         worked_share: The share of rows with this reasoning, always the same rows. The others answer
             with a guess, which is usually wrong.
     """
-    known = reasoning in ("steps", "search")
-    require(known, "mapper_config: reasoning", "steps or search", reasoning)
+    require(
+        reasoning in ("steps", "search"),
+        "mapper_config: reasoning",
+        "steps or search",
+        reasoning,
+    )
     puzzle = read_puzzle(row.get("nums"), row.get("target"))
     if puzzle is None:
         raise SkipRow("columns 'nums' and 'target' must hold whole numbers, with 'nums' 0 or more")
@@ -268,8 +272,12 @@ def countdown_rows(count: str, split: str, config: dict[str, Any]) -> Any:
         config: ``min_value``, ``max_value``, ``min_target`` and ``max_target``, each 1 or more, and
             ``size`` and ``seed`` of ``train`` and ``test``.
     """
-    fits = re.fullmatch("[2-6](-[2-6])?", count)
-    require(fits, "dataset_name: countdown:", "followed by 3, 4 or 3-4, from 2 to 6", count)
+    require(
+        re.fullmatch("[2-6](-[2-6])?", count),
+        "dataset_name: countdown:",
+        "followed by 3, 4 or 3-4, from 2 to 6",
+        count,
+    )
     fewest, _, most = count.partition("-")
     numbers = (int(fewest), int(most or fewest))
     names = ("min_value", "max_value", "min_target", "max_target")

@@ -11,8 +11,12 @@ Draws = Iterable[tuple[Hashable, dict[str, Any]]]
 
 def task_keys(config: dict[str, Any], *names: str) -> list[Any]:
     """Return the values of these keys of ``task_config``, which has no others but the splits."""
-    fits = {*names} <= config.keys() <= {*names, "train", "test"}
-    require(fits, "task_config", f"a mapping of {', '.join(names)}, train and test", config)
+    require(
+        {*names} <= config.keys() <= {*names, "train", "test"},
+        "task_config",
+        f"a mapping of {', '.join(names)}, train and test",
+        config,
+    )
     return [config[name] for name in names]
 
 
@@ -28,8 +32,12 @@ def distinct_rows(
     taken: dict[Hashable, dict[str, Any]] = {}
     for part in ("test", "train"):
         settings = config.get(part) or {}
-        usable = settings.keys() == {"size", "seed"} and settings["size"] > 0
-        require(usable, f"task_config: {part}", "{size: …, seed: …}", settings)
+        require(
+            settings.keys() == {"size", "seed"} and settings["size"] > 0,
+            f"task_config: {part}",
+            "{size: …, seed: …}",
+            settings,
+        )
         rows: dict[Hashable, dict[str, Any]] = {}
         for key, row in draw(settings["seed"], settings["size"]):
             if key not in taken:

@@ -87,9 +87,13 @@ def read_reward_models(entries: Mapping[str, Any], fmt: ResponseFormat) -> dict[
     """Return the rewards of the key ``reward_models``, by name."""
     rewards = {}
     for name, entry in entries.items():
-        usable = name not in REWARDS and re.fullmatch(r"[A-Za-z]\w*", str(name))
-        allowed = "letters, digits and _, and not the name of another reward"
-        require(usable, "reward_models", allowed, name, "for example helpfulness")
+        require(
+            name not in REWARDS and re.fullmatch(r"[A-Za-z]\w*", str(name)),
+            "reward_models",
+            "letters, digits and _, and not the name of another reward",
+            name,
+            "for example helpfulness",
+        )
         settings = from_mapping(Entry, entry, f"reward_models: {name}")
         rewards[name] = ModelReward(name, settings, fmt)
     return rewards

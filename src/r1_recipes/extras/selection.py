@@ -199,6 +199,7 @@ def select(
 def reason_to_drop(one: Candidate, parsed: ParsedResponse, keep: Keep) -> str | None:
     """Return why a completion is dropped by itself, or ``None``."""
     made, filters, least = one.made, keep.filters, keep.at_least or {}
+    scores = [(one.scores[name], low) for name, low in least.items()]
     reasons = {
         "refused": not made.tokens and not made.text,  # by a server, for its content
         "malformed": filters.malformed and not parsed.well_formed,
@@ -206,9 +207,8 @@ def reason_to_drop(one: Candidate, parsed: ParsedResponse, keep: Keep) -> str | 
         "too long": filters.max_tokens is not None and made.tokens > filters.max_tokens,
         "code": filters.code and has_code(parsed.reasoning or made.text),
         "wrong": keep.correct and one.correct is False,
-        "low score": any(
-            (score := one.scores[name]) is None or score < value for name, value in least.items()
-        ),
+        "not scored": any(score is None for score, _ in scores),  # as after an error of a judge
+        "low score": any(score is not None and score < low for score, low in scores),
     }
     return next((reason for reason, applies in reasons.items() if applies), None)
 

@@ -118,10 +118,12 @@ def smoke_rows(args: RecipeArguments, method: str, part: Settings | None = None)
     source = str(part.get("id") or args.dataset_name or "")
     generated = source.partition(":")[0] in NAMES["dataset"]
     if generated or (source and shipped(Path(source)).exists()):
-        split = part.get("split") or args.dataset_train_split
-        config = part.get("config") or args.dataset_config
-        task = part.get("task_config") or args.task_config
-        rows = load_rows(source, split, config=config, task_config=task)
+        rows = load_rows(
+            source,
+            part.get("split") or args.dataset_train_split,
+            config=part.get("config") or args.dataset_config,
+            task_config=part.get("task_config") or args.task_config,
+        )
         first = range(min(200, len(rows)))
         short = sorted(first, key=lambda index: len(str(rows[index])))[:16]
         return rows.select(sorted(short) * 2)
@@ -131,6 +133,7 @@ def smoke_rows(args: RecipeArguments, method: str, part: Settings | None = None)
     if name == "auto":
         whole = method == "sft" and not args.prompt_column
         name = "conversations" if whole else "prompt_solution"
+        name = "environment" if args.environment else name
     say_once(f"smoke: {source} is not here, so the examples of mapper {name} take its place")
     examples = example_rows(name)
     if name == "generated":  # responses are in the recipe's format

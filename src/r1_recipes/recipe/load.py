@@ -138,16 +138,19 @@ def _complete(key: str, value: Any, folder: Path) -> Any:
     Files here and shipped files come before those in the recipe's folder.
     """
     if isinstance(value, dict):
-        inside = {name: key if key in _TEXTS else str(name) for name in value}
-        return {name: _complete(inside[name], part, folder) for name, part in value.items()}
+        return {
+            name: _complete(key if key in _TEXTS else str(name), part, folder)
+            for name, part in value.items()
+        }
     if isinstance(value, list):
         return [_complete(key, part, folder) for part in value]
     if not isinstance(value, str):
         return value
     for name in () if key in _TEXTS else _VARIABLE.findall(value):
         if name not in os.environ:
-            fix = f"export {name}=…"
-            raise RecipeError(f"{key}: ${{{name}}} is not set in the environment. Fix: {fix}")
+            raise RecipeError(
+                f"{key}: ${{{name}}} is not set in the environment. Fix: export {name}=…"
+            )
         value = value.replace(f"${{{name}}}", os.environ[name])
     if key in _PLACES and value and not value.startswith("~") and "{" not in value:
         beside = os.path.join(folder, value)  # an absolute name stays
@@ -212,9 +215,11 @@ def parse(parser: Any, given: Settings, world_size: int | None) -> Any:
 
     words = [word for key, value in given.items() for word in words_of(parser, key, value)]
     # Transformers counts the processes that run; preflight asks for those that will.
-    counted: Any = contextlib.nullcontext()
-    if world_size is not None:
-        counted = mock.patch.object(TrainingArguments, "world_size", world_size)
+    counted: Any = (
+        contextlib.nullcontext()
+        if world_size is None
+        else mock.patch.object(TrainingArguments, "world_size", world_size)
+    )
     try:
         with counted:
             return parser.parse_args_into_dataclasses(words, look_for_args_file=False)

@@ -57,20 +57,18 @@ class EpisodeGenerator:
             tools=tools,
             environment_factory=environments.get(None, environments) or None,
         )
-        # Private names of TRL: this one says that vLLM has these weights, and it does, from disk.
-        self.trainer._last_loaded_step = 0
+        # Private names of TRL: this one says that vLLM has these weights. It read them from disk,
+        # but always of the main revision (TRL 1.16: vllm_generation.py:347).
+        if recipe.model.model_revision == "main":
+            self.trainer._last_loaded_step = 0
 
     def __call__(self, rows: Any, temperature: float, count: int) -> list[list[Completion]]:
         """Play ``count`` episodes of each row."""
         trainer, settings = self.trainer, self.settings
-        # The likeliest token alone is greedy decoding, with both engines.
-        sampling = {
-            "temperature": temperature or 1.0,
-            "top_k": settings.top_k if temperature else 1,
-        }
         engine = trainer.vllm_generation if trainer.use_vllm else trainer.generation_config
-        for name, value in sampling.items():
-            setattr(engine, name, value)
+        # The likeliest token alone is greedy decoding, with both engines.
+        engine.temperature = temperature or 1.0
+        engine.top_k = settings.top_k if temperature else 1
         trainer.num_generations_eval, self.made = count, []
         trainer.model.eval()
         episodes = [dict(row) for row in rows for _ in range(count)]

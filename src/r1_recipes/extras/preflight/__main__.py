@@ -118,14 +118,14 @@ def examine(report: Report, options: argparse.Namespace, overrides: Sequence[str
             examine_rewards(report, recipe, fmt, tokenizer, rows, options)
 
 
-def read_recipe(argv: Sequence[str], processes: int) -> Recipe:
+def read_recipe(argv: Sequence[str], count: int) -> Recipe:
     """Return the recipe as a run with this number of processes would read it."""
     settings = read_yaml(Path(argv[0]))
     keys = {word.partition("=")[0].removeprefix("--") for word in argv}.union(settings)
     if "teacher_model_name_or_path" in keys:
         raise RecipeError(f"{argv[0]}: preflight reads recipes of grpo and sft. Fix: --smoke")
     return load_recipe(
-        argv, "sft" if keys.isdisjoint(_GRPO_KEYS) else "grpo", smoke_overrides, processes
+        argv, "sft" if keys.isdisjoint(_GRPO_KEYS) else "grpo", smoke_overrides, count
     )
 
 
@@ -149,7 +149,12 @@ def examine_rewards(
     weights = dict(zip(names, recipe.training.reward_weights or [1.0] * len(names), strict=True))
     data.check_golds(report, functions, rows, recipe.reward_params.get("number_locale", "en"))
     rewards.check_written(report, fmt, tokenizer, functions, weights, sample)
-    if not options.no_model:
+    # Rewards of other models are not called here, and a text model sees no pictures.
+    if (
+        not options.no_model
+        and (functions or recipe.script.environment)
+        and "image" not in rows.column_names
+    ):
         rewards.check_sampled(
             report, recipe, fmt, tokenizer, weights, rows, options.groups, options.seconds
         )

@@ -1,6 +1,7 @@
 """Check what a run takes: bytes on each device, and the steps."""
 
 import math
+import os
 from typing import Any
 
 from r1_recipes.extras.preflight.findings import ERROR, OK, WARNING, Report
@@ -70,7 +71,11 @@ def check_memory(report: Report, recipe: Recipe, state: dict[str, float], shards
         state["reference"] = state["weights"]
     if "paged" in training.optim:
         state["optimizer"] = 0  # It is in main memory.
-    needed, available = sum(state.values()) / shards, device_memory(recipe)
+    # Up to ZeRO-2 every device has all weights.
+    whole = os.environ.get("ACCELERATE_DEEPSPEED_ZERO_STAGE") in ("1", "2")
+    parts = {key: 1 if whole and key in ("weights", "reference") else shards for key in state}
+    needed = sum(size / parts[key] for key, size in state.items())
+    available = device_memory(recipe)
     message = (
         f"training takes {needed / 1e9:.2f} GB on each device for {', '.join(state)}, without "
         "activations"
