@@ -38,12 +38,17 @@ def merge(run: Path) -> Path:
     config = AutoConfig.from_pretrained(**base)
     model = auto_class(config).from_pretrained(**base, dtype=torch.float32)
     merged = PeftModel.from_pretrained(model, run).merge_and_unload(safe_merge=True)
+    tokenizer = AutoTokenizer.from_pretrained(run, trust_remote_code=False)
     if (run / "generation_config.json").is_file():  # the token that ends a turn
         merged.generation_config = GenerationConfig.from_pretrained(run)
+    else:  # A checkpoint has none, and SFT may have changed that token.
+        ends = merged.generation_config.eos_token_id or []
+        ends = {tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])}
+        merged.generation_config.eos_token_id = sorted(ends)
     repair_generation_config(merged)
     folder = run / "merged"
     merged.to(config.dtype or torch.float32).save_pretrained(folder)
-    AutoTokenizer.from_pretrained(run, trust_remote_code=False).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
     for source in (lora.base_model_name_or_path, str(run)):  # a run with pictures has its own
         copy_processor(config, folder, source)
     return folder

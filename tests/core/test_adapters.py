@@ -20,7 +20,7 @@ def test_a_lora_run_can_be_merged(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 
     lora = {"use_peft": True, "lora_r": 4, "lora_target_modules": ["all-linear"]}
     grpo.main([write_recipe("grpo", max_steps=1, model_revision="v1", **lora)])
@@ -36,6 +36,16 @@ def test_a_lora_run_can_be_merged(
     )
     adapters.main([str(run)])
     assert asked == ["v1"]
+    # A checkpoint has none; its tokenizer knows the token that ends a turn.
+    (run / "generation_config.json").unlink()
+    settings = json.loads((tiny_model / "generation_config.json").read_text(encoding="utf-8"))
+    ends = settings["eos_token_id"]
+    tokenizer = AutoTokenizer.from_pretrained(run)
+    tokenizer.eos_token = tokenizer.convert_ids_to_tokens(ends + 1)
+    tokenizer.save_pretrained(run)
+    adapters.main([str(run)])
+    merged = json.loads((run / "merged" / "generation_config.json").read_text(encoding="utf-8"))
+    assert merged["eos_token_id"] == [ends, ends + 1]
     before, after = weights(tiny_model), weights(run / "merged")
     changed = {name for name in before if not before[name].equal(after[name])}
     # All linear layers but the output, which is not trained; norms, embeddings and biases are the

@@ -57,8 +57,9 @@ class _UniqueKeys(yaml.SafeLoader):
         names = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
         for name in names:
             if names.count(name) > 1:
-                line = node.start_mark.line + 1
-                raise yaml.YAMLError(f"key {name!r} appears more than once, from line {line} on")
+                raise yaml.YAMLError(
+                    f"key {name!r} appears more than once, from line {node.start_mark.line + 1} on"
+                )
         return super().construct_mapping(node, deep)
 
 

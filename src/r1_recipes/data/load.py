@@ -331,7 +331,10 @@ def _mixture(how: Rendering, split: str, given: Any, report: LoadReport) -> Data
     from datasets import concatenate_datasets  # heavy
 
     mixture = from_mapping(Mixture, how.args.dataset_mixture, "dataset_mixture")
-    size, mapped = mixture.test_split_size, []
+    size, mapped, split_key = mixture.test_split_size, [], how.args.dataset_train_split
+    require(
+        split_key == "train", "dataset_train_split", "unset", split_key, "split of each dataset"
+    )
     require(
         size or split == "train" or given,
         "dataset_mixture: test_split_size",

@@ -41,8 +41,13 @@ def check(recipe: Recipe) -> None:
         )
     for key in ("load_in_4bit", "load_in_8bit", "lora_target_parameters"):
         sent = getattr(model, key) and model.use_peft and namespace_value(recipe, "use_vllm")
-        what = "off with use_vllm: true, as TRL cannot merge such adapters and send them"
-        require(not sent, key, what, getattr(model, key), "use_vllm: false")
+        require(
+            not sent,
+            key,
+            "off with use_vllm: true, as TRL cannot merge such adapters and send them",
+            getattr(model, key),
+            "use_vllm: false",
+        )
     if method == "grpo":
         _check_grpo(recipe)
     elif method == "distill":
@@ -65,8 +70,12 @@ def _check_grpo(recipe: Recipe) -> None:
     if rounds is not None:
         fits = rounds.get("max_rounds") in range(2, 99) and rounds.get("reward") in (None, *names)
         fits = fits and rounds.keys() <= {"max_rounds", "reward"}
-        allowed = f"{{max_rounds: 2 or more, and maybe reward: one of {names}}}"
-        require(fits, "dynamic_sampling", allowed, rounds)
+        require(
+            fits,
+            "dynamic_sampling",
+            f"{{max_rounds: 2 or more, and maybe reward: one of {names}}}",
+            rounds,
+        )
 
 
 def _check_rewards(recipe: Recipe) -> None:

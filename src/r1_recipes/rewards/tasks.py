@@ -77,8 +77,10 @@ def _rows_of(
                 f"{', '.join(sorted(task_rewards))}"
             )
         if task not in task_rewards:
-            all_of_it = f"Only {', '.join(for_all)} scores its rows"
-            say_once(f"task_rewards: has no entry for task {task!r}. {all_of_it}")
+            say_once(
+                f"task_rewards: has no entry for task {task!r}. Only {', '.join(for_all)} scores "
+                "its rows"
+            )
     return {
         row: task
         for row, task in enumerate(tasks)

@@ -166,7 +166,8 @@ def _same_parts(gold: Tree, answer: Tree, ordered: bool) -> bool:
         _name_of(part[1]).partition("_")[0] if part[0] == "=" and len(part) == 3 else ""
         for part in (*parts, *others)
     }
-    if not (named and given) and len(names) == 1 and names != {""}:  # x_1 = 2, x_2 = 3 is x = 2 or x = 3
+    # x_1 = 2, x_2 = 3 is x = 2 or x = 3.
+    if not (named and given) and len(names) == 1 and names != {""}:
         named, parts, others = {}, [part[2] for part in parts], [part[2] for part in others]
     if kinds == {"list", "()"} and (named or gold[0] == "()"):
         parts, others, ordered = [*named.values()] or parts, [*given.values()] or others, True

@@ -237,6 +237,14 @@ def test_a_mixture_that_cannot_be_made_names_the_fault(
         load_dataset(args, FMT, "grpo")
 
 
+def test_each_part_of_a_mixture_has_a_split_of_its_own(mixture: Callable) -> None:
+    args = mixture({"split": "train[:3]"}, {"split": "train[:2]"})
+    assert len(load_dataset(args, FMT, "grpo")[0]) == 5
+    args.dataset_train_split = "train[:9]"  # would be ignored
+    with pytest.raises(RecipeError, match="dataset_train_split: must be unset"):
+        load_dataset(args, FMT, "grpo")
+
+
 @pytest.mark.parametrize("method", ["grpo", "generate"])
 def test_a_part_names_its_task_and_its_instruction(mixture: Callable, method: str) -> None:
     args = mixture(None, {"task": "hard", "system_prompt": ""})
