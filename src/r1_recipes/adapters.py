@@ -42,8 +42,8 @@ def merge(run: Path) -> Path:
     if (run / "generation_config.json").is_file():  # the token that ends a turn
         merged.generation_config = GenerationConfig.from_pretrained(run)
     else:  # A checkpoint has none, and SFT may have changed that token.
-        ends = merged.generation_config.eos_token_id or []
-        ends = {tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])}
+        ends = merged.generation_config.eos_token_id
+        ends = {tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None}
         merged.generation_config.eos_token_id = sorted(ends)
     repair_generation_config(merged)
     folder = run / "merged"

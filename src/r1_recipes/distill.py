@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     from trl import DistillationTrainer  # heavy
 
     trainer = DistillationTrainer(**arguments, teacher_model=teacher)
-    if trainer.is_fsdp_enabled:  # Accelerate 1.15 moves no model then (accelerator.py:1785)
+    if trainer.is_fsdp_enabled:  # Accelerate 1.15 moves no model then (accelerator.py:1797)
         trainer.teacher_model.to(trainer.accelerator.device)
     train(trainer, run)
     save(trainer, run)

@@ -178,7 +178,7 @@ def test_a_server_that_fails_hangs_and_cuts_loses_nothing(
     with chat_server(answer) as (url, seen):
         monkeypatch.setenv("OPENAI_BASE_URL", url)
         changes = {"model_name_or_path": "tiny", "reward_funcs": None}
-        monkeypatch.setattr(chat_client, "TIMEOUT", 0.5)
+        monkeypatch.setattr(chat_client, "TIMEOUT", 0.2)
         generate.main([recipe(backend="openai", **changes)])
     assert {body["seed"] % 3 for body in seen} == {0, 1, 2}  # each way came up
     found = texts(tmp_path / "run")

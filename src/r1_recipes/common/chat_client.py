@@ -17,7 +17,9 @@ from r1_recipes.common.errors import RecipeError, first_line
 
 # Finish reasons of a reply that is not what the model would have said: vLLM's end, and filters.
 _BROKEN_OFF = ("abort", "error", "content_filter")
-TIMEOUT = 3600.0  # seconds of one try: no byte comes before a completion is whole
+# Seconds that a judge may take, while other ranks wait. No byte comes before a reply is whole, so
+# long completions get six times as many.
+TIMEOUT = 600.0
 # The client doubles its waits from half a second up to eight: a minute in all.
 MAX_RETRIES = 10
 
@@ -126,7 +128,7 @@ class ChatServer:
         client = AsyncOpenAI(
             base_url=address,
             api_key=_key(),
-            timeout=Timeout(TIMEOUT, connect=min(30.0, TIMEOUT)),
+            timeout=Timeout(TIMEOUT * (6 if strict else 1), connect=min(30.0, TIMEOUT)),
             max_retries=MAX_RETRIES,
         )
         # At an error or Ctrl-C, asyncio.run() cancels what is still running.

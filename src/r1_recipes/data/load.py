@@ -231,7 +231,7 @@ def _rendered(
             row.read = read
             try:
                 rendered = trainer_columns(row, mapper(row), how)
-                if compare and not (rendered.get("solution") or "nums" in rendered):
+                if compare and rendered.get("solution") in (None, "") and "nums" not in rendered:
                     raise SkipRow(
                         f"no reference answer, with which reward {min(compare)!r} compares. Fix: "
                         "solution_column: COLUMN; a mapper that returns 'solution'; or another "

@@ -75,9 +75,6 @@ def trainer_columns(row: dict[str, Any], mapped: MappedRow, how: Rendering) -> d
             f"mapper: must return {{'question': …, 'solution': …}} and no {', '.join(_TAKEN)}, "
             f"or raise SkipRow('why') to drop the row, got {mapped!r:.80}"
         )
-    # A mapper of one's own may return the number 0.
-    numbers = [key for key in ("solution", "answer") if isinstance(mapped.get(key), int | float)]
-    mapped = mapped | {key: cell(mapped, key, needed=False) for key in numbers}
     if "turns" in mapped:
         columns = _target_columns([*mapped["turns"]], mapped, how)
     else:
@@ -184,12 +181,12 @@ def target(mapped: MappedRow, fmt: ResponseFormat) -> str:
             raise SkipRow(f"response is not in format {fmt.name!r}")
         return text
     reasoning, answer = mapped.get("reasoning"), mapped.get("answer") or mapped.get("solution")
-    if not reasoning or not answer:
+    if not reasoning or answer in (None, ""):  # 0 is an answer
         raise SkipRow(f"no {'answer' if reasoning else 'reasoning'} to train on")
     if fmt.read(reasoning).well_formed:  # a worked solution of MATH, for boxed
         return _with_prefill(str(reasoning), fmt)
     try:
-        return fmt.full_text(fmt.render_completion(reasoning, answer))
+        return fmt.full_text(fmt.render_completion(reasoning, str(answer)))
     except ValueError:
         reason = f"reasoning or answer cannot be written in format {fmt.name!r}"
         if fmt.reasoning_tags and fmt.reasoning_tags[1] in fmt.prefill:
@@ -272,7 +269,7 @@ def _filled(template: str, row: dict[str, Any], mapped: MappedRow) -> str:
         value = mapped[slot[1]] if slot[1] in mapped else row.get(slot[1], slot[0])
         if value == slot[0] and re.fullmatch(r"[^\W\d_]\w\w+|[^\0-\x7f]+", slot[1]):
             say_once(f"prompt_template: {slot[0]} is no column, so every prompt has it as it is")
-        if slot[1] in ("solution", "answer"):  # as in \boxed{answer}
+        elif slot[1] in ("solution", "answer") and value != slot[0]:  # as in \boxed{answer}
             say_once(f"prompt_template: {slot[0]} writes the reference answer into every prompt")
         if isinstance(value, list | dict):
             return json.dumps(value, ensure_ascii=False)

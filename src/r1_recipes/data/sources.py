@@ -73,8 +73,13 @@ def load_rows(
         else:
             rows = load_dataset(**place, split=split)
             if rows.info.builder_name == "csv":  # of a hub; see _read_csv
-                texts = Features(dict.fromkeys(rows.column_names, Value("string")))
-                rows = load_dataset(**place, split=split, features=texts, keep_default_na=False)
+                types = Features(
+                    {
+                        column: kind if "ClassLabel" in str(kind) else Value("string")
+                        for column, kind in rows.features.items()
+                    }
+                )
+                rows = load_dataset(**place, split=split, features=types, keep_default_na=False)
             # pyarrow takes a text such as 2024-01-01T10:00:00 in JSON for a time, which prints in
             # another spelling.
             mixed = [

@@ -52,8 +52,9 @@ _CHANGES = re.compile(
     r"hundreds?|thousands?|(?:m|b|tr)illion(?:s|en)?|milliarden?|mio|mrd|tausend|lakhs?|crores?|"
     r"dozens?|(?:less|more|fewer|greater) than|"
     r"(?:fif|six|seven|eigh|nin|ten|hundred|thousand)ths|percent (?:less|more)|"
-    r"nicht|kein\w*|ohne|wurzel|über|mehr als|weniger als|mindestens|höchstens|"
-    r"não|m[aá]s de|menos|moins|ra[ií]z|racine|at (?:least|most)|up to|over(?=\s*[\d\\(])|under|"
+    r"nicht|kein\w*|ohne|wurzel|über(?=\s*[\d\\(])|mehr als|weniger als|mindestens|höchstens|"
+    r"não|m[aá]s de|menos|moins|ra[ií]z|racine|at (?:least|most)|up to|under|"
+    r"(?<!left )over(?!\s+[a-z]+\s+[a-z]{3,}|\s*\Z)|"  # but not "over three months"
     r"above|below|between|almost|nearly|maybe|perhaps|guess|if|unless|sinh|cosh|mod|"
     r"point)\b|n't\b|[?？不非没倍半减加负分多少约万亿百]|千(?![米克瓦])|"
     r"根号|平方根|的[平立]方|[大小高低]于|超过|以[上下]|零下"
@@ -89,7 +90,7 @@ _UNIT = (
 )
 _WITH_UNIT = re.compile(
     r"([^A-Za-z]*(?:\\(?:frac|sqrt|pi|cdot|times|infty)[^A-Za-z]*)*"
-    r"(?:[\d}]|(?<=\\pi)(?=\s+[A-Za-z]{2})))"
+    r"(?:[\d}]|(?<=\\pi)(?=\s+(?:[cdkm]m|kg|ft|yd|rad|[A-Za-z]{4,}))))"
     rf"(?:\s+|(?={_GLUED}|[\u4e00-\u9fff]))"
     rf"({_UNIT}(?:(?:\s*(?:/|-|\\cdot)\s*|\s+)(?:(?:per|of|in)\s+)?{_UNIT})*)"
 )
@@ -150,7 +151,9 @@ def final_answer(text: str) -> str | None:
     end = _CLOSING_LINES.sub("", text[-MAX_ANSWER_CHARS:])
     line = end.rstrip().rpartition("\n")[2]
     words = re.search(r"(?<![\\A-Za-z])[^\W\d_]{3,}", clean(line))
-    return None if words or not clean(line) else line
+    # A formula that never closes was cut: \[32 + 22
+    is_cut = any(text.rfind(f"\\{a}") > text.rfind(f"\\{b}") for a, b in ("[]", "()"))
+    return None if words or is_cut or not clean(line) else line
 
 
 def reference_answer(text: str) -> str:
@@ -181,8 +184,8 @@ def read_gold(text: str, locale: str = "en") -> Gold | None:
         return None
     if read_number(cleaned):
         return Gold(text, cleaned, mathematics=cleaned)
-    # (C) 17, or C. 17, but not J. K. Rowling
-    option = re.fullmatch(r"\(?([A-J])(?:\)|[.:、](?=\s))\s*((?![A-Z]\.)\S.*)", cleaned)
+    # (C) 17, or C. 17, but not A) 12, B) 15
+    option = re.fullmatch(r"(?!..+\b[A-J][).:])\(?([A-E])(?:\)|\.(?=\s))\s*(\S.*)", cleaned)
     if option:
         value = read_gold(option[2], locale)
         return value and replace(value, letters=option[1], plain=squeezed(cleaned))
@@ -242,7 +245,7 @@ def read_answer(text: str, gold: Gold, locale: str = "en") -> bool | str:
         return True
     if gold.letters:
         chosen, cleaned = choice_of(cleaned)
-        if chosen and not (chosen == gold.letters and gold.mathematics and cleaned):
+        if chosen and not (chosen == gold.letters and (gold.mathematics or gold.words) and cleaned):
             return chosen == gold.letters
     if not gold.mathematics:
         return bool(gold.words) and _says(cleaned, gold.words)

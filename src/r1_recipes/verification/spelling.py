@@ -11,6 +11,11 @@ _STYLE = (
     r"\\(?:text(?:bf|it|rm|normal)?|math(?:rm|bf|it|sf)|mbox|operatorname|emph|bm|boldsymbol)\*?"
 )
 _GROUP = r"\{((?:[^{}]|\{[^{}]*\})*)\}"
+# The characters of units in Chinese: 个, 平方厘米, 小时
+_HAN_UNITS = (
+    "个只人元角分本棵千克吨升毫米厘平方立公里小时钟天年月日岁名位"
+    "页辆台件条张块次瓶箱度亩顷套双组盒袋颗朵支把种"
+)
 _DEGREES = r"\^\s*\{?\s*\\circ\s*\}?"
 _FUNCTIONS = "arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|cot|sqrt|log|ln|exp|pi|infty"
 # Each sign before an = stands for what follows.
@@ -62,11 +67,14 @@ _RULES = [
         (r"\\([lg])t(?![A-Za-z])", lambda m: "<" if m[1] == "l" else ">"),
         (r"!=|\\neq(?![A-Za-z])", r"\\ne "),
         (r"\\(?:varnothing|oslash)(?![A-Za-z])", r"\\emptyset"),
-        (r"(?<=\b[A-Z]) (?=[A-Z]\b)", ""),  # the side A B
+        # The side A B = 5, and \triangle A B C
+        (r"\b([A-Z]) ([A-Z])(?: ([A-Z]))?(?=\s*=)", r"\1\2\3"),
+        (r"(\\(?:triangle|angle|overline|overrightarrow|vec)\b[\s{]*[A-Z]) ([A-Z])\b", r"\1\2"),
+        (r"(\\(?:triangle|angle)\s*[A-Z]{2}) ([A-Z])\b", r"\1\2"),
         (r"\\mathbb\s*([A-Z])", r"\\mathbb{\1}"),
         (r"(?<![\\A-Za-z])inf(?:inity)?(?=\s*(?:[,;)\]]|\Z))", r"\\infty "),
         (rf"(?<![\\A-Za-z])({_FUNCTIONS})(?![A-Za-z])", r"\\\1 "),
-        (r"(?<=[\d}])\s*\(([\u4e00-\u9fff]+)\)", r"\1"),  # 72(个), a unit in brackets
+        (rf"(?<=[\d}}])\s*\(([{_HAN_UNITS}]+)\)", r"\1"),  # 72(个)
         # Numbers: 10 080, 10,080, -3 in words, 5e-3, 6.63 x 10^3, 2 1/3; roots and powers.
         (r"(?<![\d.,/^_{])([1-9]\d{0,2}(?: \d{3})+)(?![\d/])", lambda m: m[1].replace(" ", "")),
         (r"(?<![\d.,])([1-9]\d{0,2}(?:,\d{3})+)(?![\d,])", lambda m: m[1].replace(",", "")),

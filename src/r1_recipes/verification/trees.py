@@ -163,7 +163,9 @@ def _same_parts(gold: Tree, answer: Tree, ordered: bool) -> bool:
         return False
     named, given = _named(parts), _named(others)
     names = {
-        _name_of(part[1]).partition("_")[0] if part[0] == "=" and len(part) == 3 else ""
+        re.sub(r"_\d\Z", "", _name_of(part[1]))
+        if part[0] == "=" and len(part) == 3 and NAME.fullmatch(part[1])
+        else ""
         for part in (*parts, *others)
     }
     # x_1 = 2, x_2 = 3 is x = 2 or x = 3.

@@ -226,6 +226,7 @@ def test_what_stays_broken_is_one_reply_s_error(
     assert sum(request["messages"][0]["content"] == "bad" for request in stub.requests) == tries
     # A strict call ends with the first failure, unless the server refuses the content.
     assert replies[1].refused == (answer.status == 400 or "filter" in message)
+    monkeypatch.setattr(chat_client, "TIMEOUT", chat_client.TIMEOUT / 6)  # it waits longer
     if not replies[1].refused:
         with pytest.raises(RecipeError, match=r"the server at .* fails: .*run the same command"):
             server.chat(asked, strict=True)

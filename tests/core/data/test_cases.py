@@ -523,7 +523,7 @@ def test_a_mapper_of_ones_own_is_a_function_with_its_keys(
     assert report.unused == ["quelle"] and made[0]["quelle"] == "x"
     zeros = Dataset.from_list([{"frage": "1-1", "antwort": 0, "quelle": ""}])
     compared = Namespace(**vars(RecipeArguments(**keys)), reward_funcs=["accuracy"])
-    assert load_dataset(compared, fmt, "grpo", rows=zeros)[0]["solution"] == ["0"]
+    assert load_dataset(compared, fmt, "grpo", rows=zeros)[0]["solution"][:] == [0]
     keys["mapper_config"] = {"sufix": "?"}
     with pytest.raises(RecipeError, match="Did you mean 'suffix'"):
         load_dataset(RecipeArguments(**keys), fmt, "grpo", rows=rows)

@@ -44,6 +44,14 @@ def test_cells_of_a_csv_file_on_a_hub_are_texts_too(
     monkeypatch.setitem(sys.modules, "modelscope", hub)
     for split, cell in (("train", "007"), ("test", "NA")):
         assert load_rows("us/them", split, hub="modelscope").to_list() == [{"a": cell}]
+    (tmp_path / "test.csv").unlink()
+    (tmp_path / "README.md").write_text(
+        "---\ndataset_info:\n  features:\n  - name: a\n    dtype:\n      class_label:\n        "
+        "names:\n          '0': 'no'\n          '1': 'yes'\n  - name: q\n    dtype: int64\n---\n"
+    )
+    (tmp_path / "train.csv").write_text("a,q\n1,07\n")
+    rows = load_rows("us/them", "train", hub="modelscope")
+    assert rows.to_list() == [{"q": "07", "a": "yes"}]
 
 
 def test_texts_beside_numbers_are_as_they_stand_in_the_file(tmp_path: Path) -> None:

@@ -92,6 +92,8 @@ def test_a_refusal_says_why(answer, refusal):
         ("答案是72", "72"),
         ("First 48, then 24.\n\n$72$\n", "$72$"),
         ("First 48, then 24.\nHe sold 72 clips", None),  # a sentence commits to nothing
+        ("\\[21 + 11 = 32\\]\n\\[32 + 22", None),  # cut: nobody says 54
+        ("So\n\\[ x = 5\n\\]", r"\[ x = 5"),
         ("", None),
         (r"\boxed{5}. So the answer is \boxed{6", None),  # cut: 5 is not the answer
         (r"\boxed{5} hmm \boxed{}", None),

@@ -71,10 +71,11 @@ def check_memory(report: Report, recipe: Recipe, state: dict[str, float], shards
         state["reference"] = state["weights"]
     if "paged" in training.optim:
         state["optimizer"] = 0  # It is in main memory.
-    # Up to ZeRO-2 every device has all weights.
-    whole = os.environ.get("ACCELERATE_DEEPSPEED_ZERO_STAGE") in ("1", "2")
-    parts = {key: 1 if whole and key in ("weights", "reference") else shards for key in state}
-    needed = sum(size / parts[key] for key, size in state.items())
+    # What every device has of its own at ZeRO-1 and ZeRO-2
+    whole = {"1": ("weights", "reference", "gradients"), "2": ("weights", "reference")}.get(
+        os.environ.get("ACCELERATE_DEEPSPEED_ZERO_STAGE", ""), ()
+    )
+    needed = sum(size / (1 if key in whole else shards) for key, size in state.items())
     available = device_memory(recipe)
     message = (
         f"training takes {needed / 1e9:.2f} GB on each device for {', '.join(state)}, without "
