@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from r1_recipes.common import console
-from r1_recipes.models.load import auto_class, copy_processor, repair_generation_config
+from r1_recipes.models.load import auto_class, copy_processor, end_tokens, repair_generation_config
 
 
 def merge(run: Path) -> Path:
@@ -42,9 +42,9 @@ def merge(run: Path) -> Path:
     if (run / "generation_config.json").is_file():  # the token that ends a turn
         merged.generation_config = GenerationConfig.from_pretrained(run)
     else:  # A checkpoint has none, and SFT may have changed that token.
-        ends = merged.generation_config.eos_token_id
-        ends = {tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None}
-        merged.generation_config.eos_token_id = sorted(ends)
+        merged.generation_config.eos_token_id = sorted(
+            end_tokens(merged.generation_config, tokenizer)
+        )
     repair_generation_config(merged)
     folder = run / "merged"
     merged.to(config.dtype or torch.float32).save_pretrained(folder)

@@ -21,7 +21,13 @@ from typing import Any
 from r1_recipes.common import processes
 from r1_recipes.common.chat_client import ChatServer, Reply
 from r1_recipes.common.errors import RecipeError
-from r1_recipes.models.load import UNTHINNED, from_pretrained, load_tokenizer, recipe_format
+from r1_recipes.models.load import (
+    UNTHINNED,
+    end_tokens,
+    from_pretrained,
+    load_tokenizer,
+    recipe_format,
+)
 from r1_recipes.prompts import ResponseFormat
 from r1_recipes.recipe.types import Recipe, namespace_value
 
@@ -238,12 +244,10 @@ class TransformersGenerator:
     def __init__(self, recipe: Recipe, tokenizer: Any) -> None:
         self.settings, self.tokenizer, self.model = recipe.training, tokenizer, load_model(recipe)
         self.further = dict(recipe.training.generation_kwargs or {})
-        ends = self.model.generation_config.eos_token_id
         self.ends = {
-            tokenizer.eos_token_id,
-            *(ends if isinstance(ends, list) else [ends]),
+            *end_tokens(self.model.generation_config, tokenizer),
             *self.further.pop("stop_token_ids", ()),  # vLLM's name
-        } - {None}
+        }
 
     def __call__(self, rows: Any, temperature: float, count: int) -> list[list[Completion]]:
         import torch

@@ -331,9 +331,13 @@ def _mixture(how: Rendering, split: str, given: Any, report: LoadReport) -> Data
     from datasets import concatenate_datasets  # heavy
 
     mixture = from_mapping(Mixture, how.args.dataset_mixture, "dataset_mixture")
-    size, mapped, split_key = mixture.test_split_size, [], how.args.dataset_train_split
+    size, mapped = mixture.test_split_size, []
     require(
-        split_key == "train", "dataset_train_split", "unset", split_key, "split of each dataset"
+        how.args.dataset_train_split == "train",
+        "dataset_train_split",
+        "unset with dataset_mixture",
+        how.args.dataset_train_split,
+        "split of each dataset",
     )
     require(
         size or split == "train" or given,

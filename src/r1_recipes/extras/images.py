@@ -28,9 +28,9 @@ def image_question(
 
     The default columns are those of lmms-lab/multimodal-open-r1-8k-verified. ``<answer>`` tags and
     a box are removed from the reference answer. TRL puts the picture, in RGB, before the text of
-    the prompt. The picture is a ``datasets.Image``, ``{"bytes": …}``,
-    a path, or a list of one of these. Those with more than
-    ``max_pixels`` are scaled down. ``template`` is the text around the question.
+    the prompt. The picture is a ``datasets.Image``, ``{"bytes": …}``, a path, or a list of one of
+    these. Those with more than ``max_pixels`` are scaled down. ``template`` is the text around the
+    question.
     """
     # Many rows mark the picture's place, and TRL adds a mark of its own.
     question = text(row, question_column).replace("<image>", "").strip()

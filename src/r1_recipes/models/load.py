@@ -251,6 +251,12 @@ def turn_end(model: str, tokenizer: Any, eos_token: str | None = None) -> str:
     return end
 
 
+def end_tokens(config: Any, tokenizer: Any) -> set[int]:
+    """Return the tokens that end a text, by a generation config and by the tokenizer."""
+    ends = config.eos_token_id
+    return {tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None}
+
+
 # Weights
 
 

@@ -101,8 +101,8 @@ def judged(
     require(
         number_locale in LOCALES, "number_locale", f"one of {', '.join(LOCALES)}", number_locale
     )
-    rows = enumerate(zip(nums or (), target or (), strict=False))
-    puzzles = {row: puzzle for row, puzzle in rows if None not in puzzle}
+    pairs = () if nums is None or target is None else zip(nums, target, strict=True)
+    puzzles = {row: puzzle for row, puzzle in enumerate(pairs) if None not in puzzle}
     if solution is None and len(puzzles) < len(completions):
         raise RecipeError(
             "accuracy, cosine, length and answer_match need a column 'solution' with the reference "

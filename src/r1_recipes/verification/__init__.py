@@ -54,9 +54,13 @@ def judge(
             order of a list counts where the question asks for an order.
     """
     questions = questions or [""] * len(golds)
-    length = MAX_ANSWER_CHARS + 1  # keeps the cache small
     found = [
-        _read(gold or "", answer and answer[:length], locale, reading.asks_for_order(question))
+        _read(
+            gold or "",
+            answer and answer[: MAX_ANSWER_CHARS + 1],  # keeps the cache small
+            locale,
+            reading.asks_for_order(question),
+        )
         for gold, answer, question in zip(golds, answers, questions, strict=True)
     ]
     _decide([task for task in found if isinstance(task, tuple)])

@@ -69,8 +69,11 @@ _RULES = [
         (r"\\(?:varnothing|oslash)(?![A-Za-z])", r"\\emptyset"),
         # The side A B = 5, and \triangle A B C
         (r"\b([A-Z]) ([A-Z])(?: ([A-Z]))?(?=\s*=)", r"\1\2\3"),
-        (r"(\\(?:triangle|angle|overline|overrightarrow|vec)\b[\s{]*[A-Z]) ([A-Z])\b", r"\1\2"),
-        (r"(\\(?:triangle|angle)\s*[A-Z]{2}) ([A-Z])\b", r"\1\2"),
+        (
+            r"(\\(?:triangle|angle|overline|overrightarrow|vec)\b[\s{]*[A-Z])"
+            r" ([A-Z])\b(?: ([A-Z])\b)?",
+            r"\1\2\3",
+        ),
         (r"\\mathbb\s*([A-Z])", r"\\mathbb{\1}"),
         (r"(?<![\\A-Za-z])inf(?:inity)?(?=\s*(?:[,;)\]]|\Z))", r"\\infty "),
         (rf"(?<![\\A-Za-z])({_FUNCTIONS})(?![A-Za-z])", r"\\\1 "),
