@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("recipe", help="a benchmark or a GRPO recipe: test split, format, rewards, sampling")
     add("--model", action="append", help="path or id; repeat it to compare (default: the recipe's)")
     add("--num_samples", type=int, help="samples per row; 0: only greedy (else 4)")
-    add("--batch_size", type=int, help="completions generated at once (else 128)")
+    add("--batch_size", type=int, help="completions generated at once")
     add("--backend", choices=get_args(Backend), help="what generates (else transformers)")
     add("--output", type=Path, help="folder for numbers and completions, from which it resumes")
     add("--ask", metavar="QUESTION", help="only print each model's answer to this question")
@@ -123,9 +123,9 @@ def held_out_rows(recipe: Recipe) -> tuple[Any, str]:
     require("image" not in rows.features, "mapper", "one without pictures", script.mapper)
     functions = reward_functions(recipe, fmt)
     # What says whether an answer is right: an environment, such a reward, or a reference answer
-    judges = {*answer_rewards(functions), "solution", "nums"} & {*functions, *rows.features}
+    judged = not functions.keys().isdisjoint(answer_rewards(functions))
     require(
-        script.environment or judges,
+        script.environment or judged or "solution" in rows.features,
         "reward_funcs",
         "one that judges answers",
         script.reward_funcs,

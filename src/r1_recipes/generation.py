@@ -136,7 +136,8 @@ def complete(
             # have drawn.
             set_seed((settings.seed or 0) + len(done))
             groups = [generate(rows.select(part), *plan) for plan in plans]
-            done |= {i: [*chain(*made)] for i, *made in zip(part, *groups, strict=True)}
+            for index, *made in zip(part, *groups, strict=True):
+                done[index] = [*chain(*made)]
             if path:
                 records = [
                     {"index": i, "prompt": prompts[i], "completions": [*map(asdict, done[i])]}
@@ -253,9 +254,6 @@ class TransformersGenerator:
         import torch
 
         settings = self.settings
-        if len(rows) * count > settings.generation_batch_size and count > 1:
-            halves = [self(rows, temperature, part) for part in (count // 2, count - count // 2)]
-            return [[*first, *second] for first, second in zip(*halves, strict=True)]
         # Transformers' default is top_k 50. Training samples from all tokens, unless the recipe
         # sets another top_k.
         options = {

@@ -197,7 +197,6 @@ def summarize(table: DataFrame) -> Scores:
             for name in table
             if name.startswith("reward ")
         },
-        "examples": greedy[["question", "completion", "solution"]].head(3).to_dict("records"),
     }
     scores["intervals"] = {
         name: interval(scores[name], max(1, n)) for name in (*COMPARED, "majority") if scores[name]
@@ -251,7 +250,9 @@ def interval(values: Sequence[float], samples: float = math.inf) -> Interval:
     centre = (mean + _Z**2 / (2 * n)) / scale
     half = _Z / scale * math.sqrt(binomial / n + _Z**2 / (4 * n**2))
     # At the ends the bound is exactly 0 or 1. Avoid rounding errors.
-    return mean, max(0.0, centre - half) * (mean > 0), min(1.0, centre + half) if mean < 1 else 1.0
+    low = 0.0 if mean == 0 else max(0.0, centre - half)
+    high = 1.0 if mean == 1 else min(1.0, centre + half)
+    return mean, low, high
 
 
 def difference(before: Sequence[float], after: Sequence[float]) -> Interval:
@@ -304,7 +305,7 @@ def _cells(scores: Scores) -> dict[str, str]:
         "mean tokens": f"{scores['mean_tokens']:.0f}",
         "lenient (greedy / sampled)": " / ".join(f"{100 * share:.1f} %" for share in lenient),
     }
-    if n:
+    if n > 1:  # of a single sample they are its accuracy
         cells[f"maj@{n}"] = _percent(means["majority"]) if scores["majority"] else ""
         cells[f"pass@{n}"] = _percent(scores["pass_at"][n])
     cells["truncated"] = f"{100 * scores['truncated']:.0f} %"

@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def warn_about_cuts(trainer: Any, count: int) -> None:
     """Log how many of ``count`` training examples ``max_length`` cuts, or drops."""
     training, kept = trainer.args, trainer.train_dataset
-    if training.max_length is None or (training.packing and training.packing_strategy == "wrapped"):
+    if training.max_length is None or training.packing:  # a row holds many examples
         return
     # Millions of rows, on every process: no lists of Python.
     lengths = [
@@ -63,9 +63,7 @@ def warn_about_cuts(trainer: Any, count: int) -> None:
         for chunk in kept.with_format("arrow")["input_ids"][:].chunks
         for length in chunk.value_lengths().to_pylist()
     ]
-    if training.packing:  # one row holds many examples
-        lengths = [length for row in kept["seq_lengths"] for length in row]
-    elif dropped := count - len(kept):
+    if dropped := count - len(kept):
         # TRL drops examples whose answer is cut away whole (1.16: sft_trainer.py:1462).
         logger.warning("%d of %d rows dropped: max_length cuts all of the answer", dropped, count)
     # The answer of an example as long as max_length was cut, or just fits.

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from r1_recipes.common import console
 from r1_recipes.common.errors import RecipeError
@@ -60,15 +61,17 @@ def server_command(argv: Sequence[str]) -> list[str]:
     from trl.scripts.vllm_serve import ScriptArguments, build_command
 
     # A machine's own name may stand for a loopback address there, which others cannot reach.
-    local = training.vllm_server_host in ("localhost", "127.0.0.1")
+    url = urlsplit(training.vllm_server_base_url or "")  # it goes before host and port
+    host = url.hostname or training.vllm_server_host
+    local = host in ("localhost", "127.0.0.1")
     # The trainer's precision: log-probabilities of sampling and training are as close as possible.
     dtype = "bfloat16" if training.bf16 else "float16" if training.fp16 else model.dtype or "auto"
     arguments = ScriptArguments(
         model=model_path(model.model_name_or_path, recipe.script.hub, model.model_revision),
         revision=model.model_revision,
         tensor_parallel_size=training.vllm_tensor_parallel_size,
-        host=training.vllm_server_host if local else "0.0.0.0",
-        port=training.vllm_server_port,
+        host=host if local else "0.0.0.0",
+        port=url.port or training.vllm_server_port,
         dtype=dtype,
         max_model_len=training.vllm_max_model_length,
         trust_remote_code=training.trust_remote_code,

@@ -56,6 +56,9 @@ def test_everything_comes_from_the_recipe() -> None:
     found = flags(command)
     assert {key: found.get(key) for key in expected} == expected
     assert "--trust-remote-code" not in found
+    command = vllm_server.server_command([*SERVER, "--vllm_server_base_url", "http://node1:9000"])
+    found = flags(command)
+    assert (found["--host"], found["--port"]) == ("0.0.0.0", "9000")
 
 
 def test_overrides_are_those_of_training_and_flags_after_dashes_go_to_vllm() -> None:

@@ -34,6 +34,8 @@ def score(reward, answer, gold, fmt=FMT):
         ("↓ calcium", "↑ calcium", 0.0),
         ("PaO2 > 60 mmHg", "PaO2 < 60 mmHg", 0.0),
         ("HER2-", "HER2+", 0.0),
+        ("C", "C#", 0.0),
+        ("ดู", "ดี", 0.0),  # vowels are marks in Thai and Hindi
         ("5", ".5", 0.0),
         ("hepatitis virus", "Hepatitis A virus", 0.0),
         ("5,5 mg", "5.5 mg", 0.0),
@@ -83,6 +85,10 @@ def test_answer_match_takes_the_rule_that_the_gold_asks_for():
         (r"\ce{CO2}", "CO2", 1.0),
         ("CO", "CO2", 0.0),
         ("2H2O", "H2O", 0.0),
+        ("12.5 percent", "12.5%", 1.0),
+        ("12 N", "F = 12 N", 1.0),
+        ("12 m", "12 km", 0.0),
+        ("x=2, x=-3", "x = 2 or x = -3", 1.0),
     ],
 )
 def test_answer_match_reads_what_models_write(answer, gold, value):
@@ -107,11 +113,21 @@ ROWS = {
         "answerKey": "2",
     },
     "MMLU": {"choices": TEXTS, "answer": 1, "subject": "anatomy"},
+    "MMLU of the hub, whose answers are classes": {"choices": TEXTS, "answer": "B"},
     "MMLU-Pro": {"options": TEXTS, "answer": "B", "answer_index": 1},
     # A column of dictionaries has the keys of all rows.
     "MedQA": {
         "options": {**dict(zip("ABCD", TEXTS, strict=True)), "E": None},
         "answer": "the pancreas",
+        "answer_idx": "B",
+    },
+    "options as text, in a cell of a CSV file": {"options": str(TEXTS), "answer": "B"},
+    "options with their letters": {
+        "options": [f"{letter}. {text}" for letter, text in zip("ABCD", TEXTS, strict=True)],
+        "answer": "B",
+    },
+    "bigbio's MedQA": {
+        "options": [{"key": k, "value": v} for k, v in zip("ABCD", TEXTS, strict=True)],
         "answer_idx": "B",
     },
     "MedMCQA": {**dict(zip(("opa", "opb", "opc", "opd"), TEXTS, strict=True)), "cop": 1},
@@ -122,6 +138,7 @@ ROWS = {
 # What the recipe says of the answer; the others name an option by its label.
 CONFIG = {
     "MMLU": {"first": 0},
+    "MMLU of the hub, whose answers are classes": {"first": 0},
     "MedMCQA": {"first": 0},
     "MedQA": {"answer_column": "answer", "answer_is": "text"},
     "the text of an option": {"answer_is": "text"},

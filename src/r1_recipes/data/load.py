@@ -231,18 +231,17 @@ def _rendered(
             row.read = read
             try:
                 rendered = trainer_columns(row, mapper(row), how)
-                if compare and rendered.get("solution") in (None, "") and "nums" not in rendered:
+                if compare and rendered.get("solution") in (None, ""):
                     raise SkipRow(
                         f"no reference answer, with which reward {min(compare)!r} compares. Fix: "
                         "solution_column: COLUMN; a mapper that returns 'solution'; or another "
                         "reward"
                     )
                 # SFT's rows without tools have none, or a blank text.
-                made.append(
-                    {name: cells[name] for name in keep if how.method != "sft" or cells[name] != ""}
-                    | rendered
-                    | task
-                )
+                kept = {
+                    name: cells[name] for name in keep if how.method != "sft" or cells[name] != ""
+                }
+                made.append(kept | rendered | task)
             except SkipRow as reason:
                 report.dropped[f"{where}{reason}"] += 1
         names = dict.fromkeys(chain(["prompt"], keep, *made))
@@ -293,7 +292,8 @@ def _mapper(how: Rendering, part: Part, columns: list[str]) -> Any:
         if name != "auto":
             config = {"whole": True}
             for key in ("system_prompt", "prompt_template", "few_shot"):
-                asked = getattr(part if args.dataset_mixture else args, key, None)
+                own = getattr(part, key, None)  # of the three, a part has system_prompt
+                asked = getattr(args, key) if own is None else own
                 require(
                     not asked,
                     key,

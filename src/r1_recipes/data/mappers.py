@@ -78,13 +78,10 @@ def get_mapper(name: str, columns: Collection[str] = (), /, **config: Any) -> Ma
             raise RecipeError(unknown_name(f"key of mapper {name!r}", key, parameters))
         if columns and key.endswith("_column") and column and column not in columns:
             raise RecipeError(f"{key}: {unknown_name('column', column, columns)}")
-    # A column that the recipe names stands in for those that the mapper would look for.
-    stand_ins = [parameters[key].default for key in config if "_column" in key]
-    found = {*columns, *(name for name in stand_ins if isinstance(name, str))}
-    found.update(*(names for names in stand_ins if isinstance(names, tuple)))
     needed = getattr(function, "columns", ())
-    lacking = [group for group in needed if not found & {*group.split("|")}]
-    if columns and lacking:
+    lacking = [group for group in needed if not {*columns} & {*group.split("|")}]
+    # A column that the recipe names stands in for those that the mapper would look for.
+    if columns and lacking and not any("_column" in key for key in config):
         names = ", ".join(f"'{group}'" for group in lacking).replace("|", "' or '")
         raise RecipeError(
             f"mapper {name!r} needs column {names}; the source has {', '.join(columns)}"
@@ -144,7 +141,8 @@ def text(row: dict[str, Any], column: str, needed: bool = True) -> str:
         elif float(f"{value:.15g}") != value:  # 1e+23 and 20! are what they say
             raise SkipRow(f"column {column!r} has more digits than a float keeps. Fix: a text")
     # Do not test for truth: a reference answer may be the number 0. NaN is not equal to itself.
-    cell = "" if value in (None, [], {}, b"") or value != value else str(value).strip()
+    empty = value in (None, [], {}, b"", "NaN", "nan", "null", "#N/A", "#DIV/0!")
+    cell = "" if empty or value != value else str(value).strip()
     if needed and not cell:
         raise SkipRow(f"column {column!r} is empty")
     return cell
@@ -208,8 +206,6 @@ def generated(row: dict[str, Any], well_formed: bool = True) -> MappedRow:
     mapped["solution"] = text(row, "solution", needed=False)
     if "task" in row:
         mapped["task"] = text(row, "task", needed=False)
-    # of a Countdown puzzle
-    mapped |= {key: row[key] for key in ("nums", "target") if row.get(key) is not None}
     if "response" in row:
         mapped["response"] = row["response"] or ""
     return {**mapped, "well_formed": well_formed}

@@ -25,7 +25,8 @@ _ROLES = {role: role for role in ("system", "user", "assistant", "tool")} | {
 _REASONING = ("reasoning_content", "reasoning", "thinking")
 _READ = {"role", "from", "content", "value", "tool_calls", "function_call", *_REASONING}
 _AS_TEXT = re.compile(
-    r"""\s*(?:\[\s*)?\{\s*["'](?:role|from)["']\s*:|\s*\[\s*\{\s*["'](?:content|value)["']\s*:"""
+    r"""\s*\{\s*["'](?:role|from)["']\s*:|"""
+    r"""\s*\[\s*\{(?:[^{}\[\]]*?["'](?:role|from)|\s*["'](?:content|value))["']\s*:"""
 )
 
 
@@ -61,7 +62,21 @@ def read_messages(row: dict[str, Any], column: str, speaker: str = "") -> list[M
     read = list(map(_read_message, value))
     if not all(message["content"] for message in read if message["role"] == "user"):
         raise SkipRow(f"column {column!r} has an empty message of the user")
-    return read
+    return _joined(read)
+
+
+def _joined(messages: list[Message]) -> list[Message]:
+    """Return messages with parallel calls of tools in one turn. ms-swift writes one message each,
+    and a model would learn to end its turn after the first.
+    """
+    joined: list[Message] = []
+    for message in messages:
+        calls = message.get("tool_calls")
+        if calls and not message["content"] and joined and "tool_calls" in joined[-1]:
+            joined[-1]["tool_calls"] += calls
+        else:
+            joined.append(message)
+    return joined
 
 
 def parsed(text: str) -> Any:
@@ -83,7 +98,7 @@ def _read_message(message: dict[str, Any]) -> Message:
     calls = message.get("tool_calls") or message.get("function_call")
     if name in ("function_call", "tool_call"):
         text, calls = "", text
-    thoughts += [str(message[key]) for key in _REASONING if message.get(key)]
+    thoughts += [_read_content(message[key])[0] for key in _REASONING if message.get(key)]
     # Some servers send the same reasoning by two names.
     thought = "\n\n".join(filter(None, dict.fromkeys(map(str.strip, thoughts))))
     if thought and "</think>" not in text:  # as models write it
@@ -103,8 +118,9 @@ def _read_content(content: Any) -> tuple[str, list[str]]:
     texts, thoughts = [], []  # models of 2026 write their reasoning as parts, too
     for part in content if isinstance(content, list) else [content or ""]:
         part = part if isinstance(part, dict) else {"text": part}
-        if thought := part.get("thinking") or part.get("reasoning"):
-            thoughts.append(str(thought))
+        if {"thinking", "reasoning"} & {*part} or str(part.get("type")).startswith("reasoning"):
+            thought = part.get("thinking") or part.get("reasoning") or part.get("text")
+            thoughts.append(_read_content(thought)[0])
         elif isinstance(part.get("text"), str):
             texts.append(part["text"])
         else:
@@ -134,7 +150,9 @@ def with_earlier(row: dict[str, Any], messages: list[Message]) -> list[Message]:
     texts = [text for text, _ in map(_read_content, systems) if text.strip()]
     earlier = [{"role": "system", "content": text} for text in dict.fromkeys(texts)]
     history = row.get("history") or ()
-    for turn in parsed(history) if isinstance(history, str) and history.strip() else history:
+    if isinstance(history, str):
+        history = parsed(history or "[]") or ()
+    for turn in history:
         if isinstance(turn, dict):
             earlier.append(_read_message(turn))
         elif isinstance(turn, list | tuple) and len(turn) == 2:

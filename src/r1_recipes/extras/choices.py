@@ -5,19 +5,22 @@ import unicodedata
 from string import ascii_uppercase
 from typing import Any
 
+import regex
+
 from r1_recipes.common.messages import completion_texts
 from r1_recipes.data.mappers import MappedRow, SkipRow, register_mapper
 from r1_recipes.data.mappers import text as cell
+from r1_recipes.data.messages import parsed
 from r1_recipes.prompts import ResponseFormat
 from r1_recipes.rewards.answers import THINK_ANSWER, Column, Log, Values, ignore, judged
 from r1_recipes.verification.reading import choice_of, final_answer, spelled
 
 # A number keeps its sign, its decimal point, and a slash, colon or comparison sign beside it. A
-# word keeps a sign at its end: HER2+ is not HER2-. A hyphen after a letter is not a sign: Type-2 is
-# Type 2.
-_TOKEN = re.compile(
+# word keeps a sign at its end: HER2+ is not HER2-, and C# is not C. A hyphen after a letter is not
+# a sign: Type-2 is Type 2. The module regex counts vowel signs of Thai and Hindi as letters.
+_TOKEN = regex.compile(
     r"(?:(?<!\w)-|\+)?(?:\d+(?:[.,]\d+)*|(?<![\w.])\.\d+)%?(?![^\W\d_])|"
-    r"(?<=\d)\s*[/:]\s*(?=\d)|[<>≤≥≠±↑↓=^]|[^\W_]+(?:[-+](?!\w))?"
+    r"(?<=\d)\s*[/:]\s*(?=\d)|[<>≤≥≠±↑↓=^]|[^\W_]+(?:[-+#](?!\w))?"
 )
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
 _POWER = re.compile(r"(?<=\d)(?=[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻])")  # 10⁵ is not 105; Ca²⁺ is Ca2+
@@ -55,6 +58,9 @@ def choice(text: str) -> tuple[str, list[str]]:
     return (letters, words(rest)) if len(letters) == 1 else ("", [])
 
 
+_NO_UNITS = {
+    "yes", "no", "true", "false", "and", "or", "about", "approx", "ca", "x", "pi", "π", "percent",
+}  # fmt: skip
 _LATEX_COMMAND = re.compile(r"\\[a-zA-Z]+")
 
 
@@ -74,8 +80,9 @@ def _same_choice(answer: str, solution: str) -> bool:
 
 
 def _units(text: str) -> set[str]:
-    plain = _LATEX_COMMAND.sub(" ", unicodedata.normalize("NFKC", text))
-    return set(re.findall(r"[^\W\d_]+|%", plain.casefold())) - {"yes", "no", "true", "false"}
+    # F = 12 N
+    plain = _LATEX_COMMAND.sub(" ", unicodedata.normalize("NFKC", text).rpartition("=")[2])
+    return set(re.findall(r"[^\W\d_]+", plain.casefold())) - _NO_UNITS
 
 
 def _read(
@@ -199,8 +206,11 @@ def multiple_choice(
         first: The position of the first option, 0 (MMLU, MedMCQA) or 1, if the answer is a
             position.
     """
-    names, texts = _options(row, options_column, option_columns, first)
     answer = cell(row, _first(row, answer_column, *_COLUMNS[2].split("|")))
+    # The hub's MMLU has classes, A to D; other copies have their numbers.
+    names, texts = _options(
+        row, options_column, option_columns, first if answer.isdecimal() else None
+    )
     named = answer if answer_is == "text" else answer.strip("().: ")
     if answer_is == "text":
         names = texts
@@ -214,7 +224,7 @@ def multiple_choice(
     lines = [f"{letter}) {option}" for letter, option in zip(LETTERS, texts, strict=False)]
     solution = lines[right]
     if choice(solution) != (LETTERS[right], words(texts[right])):
-        solution = LETTERS[right]  # "B) hepatitis A" would name two options
+        solution = LETTERS[right]  # "B) D" would name two options
     context = cell(row, _first(row, "article", "passage", "context"), needed=False)
     lines.insert(0, cell(row, _first(row, question_column, "question_stem")))
     question = "\n".join([f"{context}\n", *lines] if context else lines)
@@ -226,16 +236,23 @@ def _options(
 ) -> tuple[list[str], list[str]]:
     """Return the labels and the texts of a row's options, in order. Positions count empty ones."""
     options = row.get(_first(row, column, "options"))
+    if isinstance(options, str):  # a cell of a CSV file
+        options = parsed(options)
     if options is None:
         options = [row.get(name) for name in columns]
-    if isinstance(options, list):
+    if isinstance(options, list) and all(isinstance(one, dict) for one in options):
+        options = dict([*one.values()][:2] for one in options)  # {"key": "A", "value": …}
+    elif isinstance(options, list):
         options = dict(zip(ascii_uppercase, options, strict=False))
     elif isinstance(options, dict) and "text" in options:
         options = dict(zip(options["label"], options["text"], strict=True))
     if not isinstance(options, dict):
         raise SkipRow("options that are neither a list nor a dictionary")
     # A column of a Parquet file has every letter of any row.
-    texts = [cell(options, label, needed=False) for label in options]
+    texts = [
+        re.sub(rf"\A\(?{re.escape(str(label))}[).:]\s+", "", cell(options, label, needed=False))
+        for label in options
+    ]
     labels = options if first is None else range(first, first + len(texts))
     given = {str(label): option for label, option in zip(labels, texts, strict=True) if option}
     if not 2 <= len(given) <= len(LETTERS):

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from itertools import combinations
 from random import Random
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from r1_recipes.common.errors import require
@@ -119,10 +120,10 @@ class _Part(NamedTuple):
 
 
 def _joined(left: _Part, sign: str, right: _Part) -> _Part:
-    first, second = (f"({part.text})" if " " in part.text else part.text for part in (left, right))
-    return _Part(
-        int(_OPERATIONS[sign](Fraction(left.value), right.value)), f"{first} {sign} {second}"
-    )
+    first = f"({left.text})" if " " in left.text else left.text
+    second = f"({right.text})" if " " in right.text else right.text
+    value = _OPERATIONS[sign](Fraction(left.value), right.value)
+    return _Part(int(value), f"{first} {sign} {second}")
 
 
 def search(numbers: Sequence[int], target: int) -> tuple[list[str], str] | None:
@@ -211,9 +212,10 @@ def _worked(
     drawn = {"countdown": {"numbers": numbers, "target": target}}
     checksum = zlib.crc32(json.dumps(drawn).encode())  # the same rows in every version
     if checksum >= worked_share * 2**32:
-        others = enumerate(numbers[1:])
-        rest = [f" {'+-*'[(checksum >> 4 * at) % 3]} {number}" for at, number in others]
-        guess = "".join([str(numbers[0]), *rest])
+        guess, bits = str(numbers[0]), checksum
+        for number in numbers[1:]:
+            guess += f" {'+-*'[bits % 3]} {number}"
+            bits >>= 4
         return {"reasoning": f"Perhaps {guess} is {target}.", "answer": guess}
     if reasoning == "steps":
         steps: list[str] = []
@@ -230,6 +232,7 @@ def countdown(
     nums: Column,
     target: Column,
     log_extra: Log = ignore,
+    log_metric: Log = ignore,
     *,
     fmt: ResponseFormat = THINK_ANSWER,
     countdown_format_score: float = 0.1,
@@ -239,9 +242,9 @@ def countdown(
     """Return 1.0 if the answer makes the target, using every number exactly once.
 
     Range: {0, ``countdown_format_score``, 1}. Any other answer scores ``countdown_format_score``,
-    and a missing answer 0.0. Return ``None`` for a row without a puzzle in ``nums`` and ``target``,
-    which the mappers ``countdown`` and ``verl`` write. The answer is the whole answer block of the
-    response format.
+    and a missing answer 0.0; the metric ``countdown/solved`` is the share of 1.0. Return ``None``
+    for a row without a puzzle in ``nums`` and ``target``, which the mappers ``countdown`` and
+    ``verl`` write. The answer is the whole answer block of the response format.
 
     Source: TinyZero (1.0, 0.1 and 0), which reads the last block of the last line of a completion.
     Or GRPO-Zero, which reads the first block: set ``countdown_format_score: 0``, and
@@ -254,7 +257,9 @@ def countdown(
     if countdown_answer_anywhere and fmt.answer_tags:
         answers = [between(fmt.full_text(each), *fmt.answer_tags)[1].strip() for each in texts]
     log_extra("countdown_answer", answers)
-    solved = map(solves, answers, nums, target)
+    solved = list(map(solves, answers, nums, target))
+    if judged := [right for right in solved if right is not None]:
+        log_metric("countdown/solved", fmean(judged))
     return [
         None if right is None else max(float(right), countdown_format_score * bool(answer))
         for right, answer in zip(solved, answers, strict=True)

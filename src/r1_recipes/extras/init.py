@@ -222,7 +222,12 @@ def folded(column: str) -> str:
 def named_column(role: str, columns: list[str]) -> str | None:
     """Return the column named like this role, or the only one whose name contains such a word."""
     exact = [name for word in _WORDS[role] for name in columns if folded(name) == word]
-    similar = [name for name in columns if any(word in folded(name) for word in _WORDS[role])]
+    similar = [
+        name
+        for name in columns
+        if any(word in folded(name) for word in _WORDS[role])
+        and not re.search(r"\b(ids?|idx|index|type)\Z", folded(name))
+    ]
     return next(iter(exact), similar[0] if len(similar) == 1 else None)
 
 

@@ -78,7 +78,6 @@ class Run:
     label: str = ""  # its folder, if the page has several runs
     settings: Row = field(default_factory=dict)
     series: dict[str, dict[int, float]] = field(default_factory=dict)  # metric -> step -> value
-    not_finite: Counter = field(default_factory=Counter)  # metric -> number of steps
     steps: dict[int, list[Row]] = field(default_factory=dict)  # the completions of two steps
     faults: list[str] = field(default_factory=list)  # about missing and torn files
 
@@ -140,16 +139,11 @@ def _read_metrics(run: Run) -> None:
         for key, value in entry.items():
             if abs(value) < 1e100:  # NaN is not, and sums of larger numbers overflow
                 run.series.setdefault(key, {})[step] = value  # a resumed run repeats some steps
-            else:
-                run.not_finite[key] += 1
 
 
 def flags(run: Run) -> list[str]:
     """Return what to look at first, each with what to do about it."""
-    found = [
-        f"{key} was no number at {count} of its steps. Lower learning_rate."
-        for key, count in run.not_finite.items()
-    ]
+    found = []
     if (cut := run.change("completions/clipped_ratio")[1]) > 0.2:
         found.append(f"{cut:.0%} of the latest completions were cut. Raise max_completion_length.")
     if (flat := run.change("frac_reward_zero_std")[1]) >= 0.5:
@@ -238,13 +232,13 @@ def chart(key: str, runs: Sequence[Run]) -> str:
     steps = [step for _, run in shown for step in run.series[key]]
     values = [value for _, run in shown for value in run.series[key].values()]
     left, right, low, high = min(steps), max(steps), min(values), max(values)
+    width, height = right - left or 1, high - low or 1
     title = escape(TITLES.get(key, key))
     lines = legend = ""
     for number, run in shown:
         points = [
-            f"{60 + 292 * (x - left) / (right - left or 1):.1f},"
-            f"{110 - 98 * (y - low) / (high - low or 1):.1f}"
-            for x, y in run.series[key].items()
+            f"{60 + 292 * (step - left) / width:.1f},{110 - 98 * (value - low) / height:.1f}"
+            for step, value in run.series[key].items()
         ]
         points = points[:: -max(1, len(points) // 400)]  # a line is 400 pixels long
         # A single point is a dot.
@@ -264,9 +258,10 @@ def completions(run: Run) -> str:
     html = ""
     for step, rows in run.steps.items():
         html += f"<h3>Step {step}: the best and the worst of {len(rows)} completions</h3>"
-        best_first = sorted(rows, key=lambda row: -(row["advantage"] or 0))
+        # TRL's distillation logs completions without an advantage.
+        best_first = sorted(rows, key=lambda row: -(row.get("advantage") or 0))
         for row in [*best_first[:20], *best_first[20:][-20:]]:
-            head, body = f"advantage {row['advantage'] or 0:+.2f}", ""
+            head, body = f"advantage {row.get('advantage') or 0:+.2f}", ""
             for key, value in row.items():
                 if isinstance(value, int | float) and key not in ("step", "advantage"):
                     head += f" · {key} {value:.3g}"

@@ -198,8 +198,7 @@ def select(
 
 def reason_to_drop(one: Candidate, parsed: ParsedResponse, keep: Keep) -> str | None:
     """Return why a completion is dropped by itself, or ``None``."""
-    made, filters, least = one.made, keep.filters, keep.at_least or {}
-    scores = [(one.scores[name], low) for name, low in least.items()]
+    made, filters = one.made, keep.filters
     reasons = {
         "refused": not made.tokens and not made.text,  # by a server, for its content
         "malformed": filters.malformed and not parsed.well_formed,
@@ -207,9 +206,13 @@ def reason_to_drop(one: Candidate, parsed: ParsedResponse, keep: Keep) -> str | 
         "too long": filters.max_tokens is not None and made.tokens > filters.max_tokens,
         "code": filters.code and has_code(parsed.reasoning or made.text),
         "wrong": keep.correct and one.correct is False,
-        "not scored": any(score is None for score, _ in scores),  # as after an error of a judge
-        "low score": any(score is not None and score < low for score, low in scores),
     }
+    for name, low in (keep.at_least or {}).items():
+        score = one.scores[name]
+        if score is None:  # as after an error of a judge
+            reasons["not scored"] = True
+        elif score < low:
+            reasons["low score"] = True
     return next((reason for reason, applies in reasons.items() if applies), None)
 
 

@@ -159,11 +159,10 @@ def smoke_rows(args: RecipeArguments, method: str, part: Settings | None = None)
 def _renamed(row: Settings, args: RecipeArguments, name: str, config: Any) -> Settings:
     keys = {key: getattr(args, key) for key in COLUMN_KEYS if name in COLUMNS_BY_KEYS}
     keys |= config or args.mapper_config or {}
-    names = {
-        parameter.default or key.removesuffix("_column"): keys[key]
-        for key, parameter in inspect.signature(MAPPERS.resolve(name)).parameters.items()
-        if key.endswith("_column") and keys.get(key)
-    }
+    names = {}
+    for key, parameter in inspect.signature(MAPPERS.resolve(name)).parameters.items():
+        if key.endswith("_column") and keys.get(key):
+            names[parameter.default or key.removesuffix("_column")] = keys[key]
     return {names.get(column, column): value for column, value in row.items()}
 
 

@@ -27,7 +27,7 @@ from r1_recipes.recipe.types import ON, Recipe, Settings, argument_types
 from r1_recipes.rewards import REWARDS, reward_parameters
 
 # TRL and Transformers type these keys as text, and take true and false too.
-_TEXT_OR_BOOL = ("scale_rewards", "fsdp", "resume_from_checkpoint")
+_TEXT_OR_BOOL = ("scale_rewards", "fsdp")
 _PLACES = ("dataset_name", "chat_template", "id")  # in the working directory or beside the recipe
 # Texts in which ${x} may be mathematics.
 _TEXTS = ("system_prompt", "prompt_template", "prefill", "few_shot", "chat_template", "prompt")

@@ -31,7 +31,8 @@ COMPARING = {
     "exact_match",
 }
 ANSWERS = COMPARING | {"binary_code", "code"}  # Rewards whose 1.0 means a right answer.
-READS_GOLD = COMPARING | {"cosine", "length"}  # Rewards that score no row without its reference.
+# Rewards that score no row without its reference answer in ``solution``.
+READS_GOLD = COMPARING - {"countdown"} | {"cosine", "length"}
 
 
 def __getattr__(name: str) -> Any:

@@ -55,12 +55,11 @@ def accuracy(
         log_extra: TRL's function that adds a column to the completions table.
         fmt: The response format.
         number_locale: ``de`` reads 1.250,5 as 1250.5, in reference answers and answers.
-        **columns: What :func:`judged` reads: the prompts, and ``nums`` and ``target`` of a puzzle.
+        **columns: What :func:`judged` reads: the prompts.
     """
     answers, verdicts = judged(completions, fmt, number_locale, solution, **columns)
-    golds = solution or [None] * len(answers)
     log_extra("answer_parsed", [answer or "" for answer in answers])
-    log_extra("solution", ["" if gold is None else str(gold) for gold in golds])
+    log_extra("solution", ["" if gold is None else str(gold) for gold in solution or ()])
     log_extra("refused", [str(verdict.refusal or "") for verdict in verdicts])
     return [None if verdict.right is None else float(verdict.right) for verdict in verdicts]
 
@@ -85,47 +84,31 @@ def judged(
     number_locale: str,
     solution: Column | None = None,
     prompts: Column | None = None,
-    nums: Column | None = None,
-    target: Column | None = None,
     **columns: Any,
 ) -> tuple[Texts, list[Verdict]]:
     """Return the final answer of each completion, and its verdict.
 
-    A row with ``nums`` and ``target`` is a Countdown puzzle: an expression that makes the target is
-    right, and ``solution`` does not count. With the question, an answer that only repeats it is
-    wrong, and lists follow the order that it requires.
+    With the question, an answer that only repeats it is wrong, and lists follow the order that it
+    requires.
 
     Raises:
-        RecipeError: There is no column ``solution``, and a row is not a puzzle.
+        RecipeError: There is no column ``solution``.
     """
     require(
         number_locale in LOCALES, "number_locale", f"one of {', '.join(LOCALES)}", number_locale
     )
-    pairs = () if nums is None or target is None else zip(nums, target, strict=True)
-    puzzles = {row: puzzle for row, puzzle in enumerate(pairs) if None not in puzzle}
-    if solution is None and len(puzzles) < len(completions):
+    if solution is None:
         raise RecipeError(
             "accuracy, cosine, length and answer_match need a column 'solution' with the reference "
             "answers. Fix: name a mapper that writes it"
         )
-    golds = [None if gold is None else str(gold) for gold in solution or [None] * len(completions)]
-    questions = tuple(map(last_user_text, prompts)) if prompts else None
-    answers, verdicts = _judged_once(
+    return _judged_once(
         fmt,
         tuple(completion_texts(completions)),
-        tuple(None if row in puzzles else gold for row, gold in enumerate(golds)),
-        questions,
+        tuple(None if gold is None else str(gold) for gold in solution),
+        tuple(map(last_user_text, prompts)) if prompts else None,
         number_locale,
     )
-    verdicts = list(verdicts)
-    if puzzles:
-        from r1_recipes.extras.countdown import solves
-
-        for row, puzzle in puzzles.items():
-            right = solves(answers[row], *puzzle)
-            why = Refusal.DIFFERENT if answers[row] else verdicts[row].refusal
-            verdicts[row] = Verdict(right, why if right is False else None)
-    return answers, verdicts
 
 
 @lru_cache(maxsize=1)  # accuracy, cosine and length judge the same completions of a step.

@@ -84,7 +84,9 @@ def _messages(text: str, turns: list[dict[str, Any]] | None) -> list[dict[str, A
     A last message that was cut has an empty text here.
     """
     *earlier, last = turns or [{"role": "assistant"}]
-    return [*earlier, {**last, "content": text} if last["role"] == "assistant" else last]
+    if last["role"] == "assistant":
+        last = {**last, "content": text}
+    return [*earlier, last]
 
 
 def failure(name: str, error: BaseException, columns: Mapping[str, Any]) -> RecipeError:

@@ -42,10 +42,13 @@ def tag_count(completions: Column, *, fmt: ResponseFormat = THINK_ANSWER, **colu
     empty = {pair: re.compile(r"\s*".join(map(re.escape, pair))) for pair in blocks}
     scores: Values = []
     for text in map(fmt.full_text, completion_texts(completions)):
-        hollow = [tag for pair in blocks if empty[pair].search(text) for tag in pair]
+        hollow = set[str]()
+        for pair in blocks:
+            if empty[pair].search(text):
+                hollow.update(pair)
         # The format special_token uses the same tag twice.
-        counts = [text.count(tag) == fmt.tags.count(tag) and tag not in hollow for tag in fmt.tags]
-        scores.append(sum(counts) / len(counts))
+        right = [tag for tag in fmt.tags if text.count(tag) == fmt.tags.count(tag)]
+        scores.append(sum(tag not in hollow for tag in right) / len(fmt.tags))
     return scores
 
 

@@ -103,19 +103,20 @@ def language_consistency(
     or if the prompt has too few words to detect its language.
 
     Maths (such as ``$…$``), LaTeX, numbers, single letters, addresses and tags do not count. A
-    reasoning without any other words scores 1.0. Code counts. Without a reasoning block, the text
-    before the answer counts; if it has no words, the score is 0.0. Fewer than 5 words in a script
-    that several languages share count as the target language. Source: DeepSeek-R1
-    (arXiv:2501.12948, section 2.3.2).
+    reasoning without any other words scores 1.0. Code counts. Without a reasoning block, the whole
+    text counts; if it has no words, the score is 0.0. Fewer than 5 words in a script that several
+    languages share count as the target language. Source: DeepSeek-R1 (arXiv:2501.12948, section
+    2.3.2).
     """
-    given = language_consistency_target
-    if given and language_code(given) is None:
-        raise RecipeError(unknown_name("language_consistency_target", given, LANGUAGES))
+    if language_consistency_target and language_code(language_consistency_target) is None:
+        raise RecipeError(
+            unknown_name("language_consistency_target", language_consistency_target, LANGUAGES)
+        )
     texts = completion_texts(completions)
     nothing = [None] * len(texts)
     scores: Values = []
     for text, prompt, name in zip(texts, prompts or nothing, language or nothing, strict=True):
-        named = str(name or "").strip() or given
+        named = str(name or "").strip() or language_consistency_target
         target = language_code(named) if named else _text_language(last_user_text(prompt))
         scores.append(None if target is None else _score(fmt, text, target))
     return scores
@@ -125,11 +126,7 @@ def _score(fmt: ResponseFormat, text: str, target: str) -> float:
     reasoning = fmt.parse(text).reasoning
     if reasoning is not None:
         return _share(reasoning, target, of_nothing=1.0)
-    opening, closing = fmt.reasoning_tags or ("", "")
-    text = fmt.full_text(text).replace(opening, " ", 1)
-    for end in (closing, *(fmt.answer_tags or ())[:1]):
-        text = text.partition(end)[0] if end else text
-    return _share(text, target, of_nothing=0.0)
+    return _share(fmt.full_text(text), target, of_nothing=0.0)
 
 
 @cache  # Warns once per name.
@@ -146,14 +143,15 @@ def language_code(name: str) -> str | None:
 
 
 def _sentences(text: str) -> list[list[tuple[str, str]]]:
-    return [
-        [
-            (str(word.lastgroup), word[0])
-            for word in _WORD.finditer(sentence)
-            if word.lastgroup not in _VARIABLE_SCRIPTS or not _VARIABLE.fullmatch(word[0])
-        ]
-        for sentence in _SENTENCE_END.split(_NO_LANGUAGE.sub(" ", text))
-    ]
+    """Return the words of each sentence with their scripts, without the variables of formulas."""
+    sentences = []
+    for sentence in _SENTENCE_END.split(_NO_LANGUAGE.sub(" ", text)):
+        words = []
+        for word in _WORD.finditer(sentence):
+            if word.lastgroup not in _VARIABLE_SCRIPTS or not _VARIABLE.fullmatch(word[0]):
+                words.append((str(word.lastgroup), word[0]))
+        sentences.append(words)
+    return sentences
 
 
 def _share(text: str, target: str, of_nothing: float) -> float:

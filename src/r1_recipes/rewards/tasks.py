@@ -101,12 +101,10 @@ def _of_its_tasks(
             of_row = dict(zip(tasks, values, strict=True))
             columns.get("log_extra", ignore)(column, [of_row.get(row) for row in range(count)])
 
-        arguments = {
-            key: [value[row] for row in tasks]
-            if isinstance(value, list | tuple) and len(value) == count
-            else value
-            for key, value in {**columns, "log_extra": log_some}.items()
-        }
+        arguments = {**columns, "log_extra": log_some}
+        for key, value in columns.items():
+            if isinstance(value, list | tuple) and len(value) == count:
+                arguments[key] = [value[row] for row in tasks]
         # In the reward length, other processes wait for this one, so call it without rows, too.
         if not tasks and not hasattr(reward, "spans_processes"):
             return [None] * count

@@ -40,7 +40,7 @@ FREE = re.compile(
     r"|beta|epsilon(_high)?|use_vllm|use_cpu|bf16|fp16|tf32|attn_implementation|use_liger_kernel"
     r"|gradient_checkpointing|trim_padding|report_to|run_name|project|push_to_hub|disable_tqdm"
     r"|gradient_accumulation_steps|per_device_train_batch_size"  # compared by rows per step
-    r"|output_dir|resume_from_checkpoint|num_completions_to_print|load_best_model_at_end|smoke"
+    r"|output_dir|num_completions_to_print|load_best_model_at_end|smoke"
 )
 # Transformers finds its place in the data by counting steps.
 _ROWS = "per_device_train_batch_size x gradient_accumulation_steps x processes"

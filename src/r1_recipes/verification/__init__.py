@@ -31,7 +31,6 @@ _VERDICTS = {
     False: Verdict(False, Refusal.DIFFERENT),
     None: Verdict(False, Refusal.SLOW),
 }
-_decided: dict[pool.Task, bool | None] = {}
 
 
 def judge(
@@ -63,8 +62,9 @@ def judge(
         )
         for gold, answer, question in zip(golds, answers, questions, strict=True)
     ]
-    _decide([task for task in found if isinstance(task, tuple)])
-    verdicts = [_VERDICTS[_decided[task]] if isinstance(task, tuple) else task for task in found]
+    tasks = dict.fromkeys(task for task in found if isinstance(task, tuple))
+    decided = pool.run([*tasks]) if tasks else {}
+    verdicts = [_VERDICTS[decided[task]] if isinstance(task, tuple) else task for task in found]
     for row, question in enumerate(questions):
         if verdicts[row].right and reading.is_copied(answers[row], golds[row], question):
             verdicts[row] = Verdict(False, Refusal.COPIED)
@@ -91,15 +91,6 @@ def _read(gold: str, answer: str | None, locale: str, ordered: bool) -> Verdict 
         return reference.mathematics, str(read), ordered
     except (ArithmeticError, LookupError, RecursionError, ValueError):
         return Verdict(False, Refusal.UNREADABLE)
-
-
-def _decide(tasks: Sequence[pool.Task]) -> None:
-    """Let the workers decide what they have not decided yet."""
-    if len(_decided) > CACHE_SIZE:
-        _decided.clear()
-    new = [task for task in dict.fromkeys(tasks) if task not in _decided]
-    if new:
-        _decided.update(pool.run(new))
 
 
 def grade(golds: Sequence[str | None], answers: Sequence[str | None]) -> list[bool | None]:

@@ -36,9 +36,7 @@ def workers_of(process: int) -> tuple[list[Any], subprocess.Popen]:
     # multiprocessing's own server would import the user's script, and torch with it.
     code = f"from r1_recipes.verification.pool import serve; serve({theirs})"
     command = [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path}; {code}"]
-    kept = ("PATH", "LD_LIBRARY_PATH", "PYTHONHOME")  # other variables may be API keys
-    environment = {name: os.environ[name] for name in kept if name in os.environ}
-    server = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=theirs, env=environment)
+    server = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=theirs)
     for _, there in pipes:
         there.close()
     return [here for here, _ in pipes], server

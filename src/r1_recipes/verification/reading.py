@@ -47,6 +47,7 @@ class Refused(Exception):
 # Any words may stand beside a number, "72 clips in total", except these, which change it.
 _CHANGES = re.compile(
     r"(?i)\b(?:not?|nor|never|neither|none|without|except|but|wrong|incorrect|false|minus|negative|"
+    r"rejected|extraneous|"
     r"plus|times|half|halves|thirds?|quarters?|doubled?|twice|thrice|tripled?|squared|cubed|"
     r"(?:square|cube|roots?) of|(?:square|cube) roots?|power|factorial|reciprocal|inverse|opposite|"
     r"hundreds?|thousands?|(?:m|b|tr)illion(?:s|en)?|milliarden?|mio|mrd|tausend|lakhs?|crores?|"
@@ -75,7 +76,8 @@ _RUN = re.compile(
 _WORD = re.compile(
     r"(?i)(?<![\\a-z\d)}*^_/+-])(?<!begin\{)(?<!end\{)(?=[a-z]*[aeiouy])[a-z]{3,}(?![a-z*^_/+])"
 )
-_DATE = r"\d{4}[-/]\d\d?[-/]\d\d?|\d\d?[-/]\d\d?[-/]\d{4}|\d+-\d+"  # no subtraction; nor 1914-1918
+# No subtraction; nor 1914-1918, nor 10 - 12.
+_DATE = r"\d{4}[-/]\d\d?[-/]\d\d?|\d\d?[-/]\d\d?[-/]\d{4}|[\d.]+\s*-\s*[\d.]+"
 _ONLY_WORDS = re.compile(
     rf"(?i:no|yes|true|false|none|.*\d\s*[ap]\.?\s?m\b.*)|[A-Z]{{2,5}}|{_DATE}"  # 4 p.m.
 )
@@ -162,6 +164,7 @@ def reference_answer(text: str) -> str:
     It is the last ``\boxed{…}``, or what follows the last ``####`` or "answer is" (MetaMathQA has
     both), or all of the text.
     """
+    text = text.rpartition("</think>")[2]
     return next(filter(None, boxes(text)[::-1]), "") or ANCHOR.split(text)[-1].strip(" \n\t*_:：")
 
 
@@ -205,20 +208,25 @@ def _mathematics(cleaned: str, gold: Gold) -> Gold:
     """Read mathematics. If words stand in it, only the same text is right."""
     main = _CONDITION.sub("", cleaned)
     parts = [part for part in split(_JOINT.sub(", ", main)) if part]
-    values = list(map(_without_unit, parts))
-    units = {part[len(value) :] for part, value in zip(parts, values, strict=True)} - {""}
+    values = [_without_unit(_exact(part)) for part in parts]
+    units = {_exact(part)[len(value) :] for part, value in zip(parts, values, strict=True)} - {""}
     text = ", ".join(values)
-    if "\\approx" in text:  # x \approx 1.31, or 2\sqrt{3} \approx 3.46
-        exact, _, near = text.partition("\\approx")
-        text = near.strip() if exact.strip().isalpha() else exact.strip()
     left, _, right = text.rpartition("=")
     value = right if NAME.fullmatch(left.strip()) or left.replace(" ", "").isalpha() else text
-    has_words = not text.isascii() or _WORD.search(value)
+    has_words = not text.isascii() or _WORD.search(value) or _ONLY_WORDS.fullmatch(text)
     if has_words or len(units) > 1 or _ONLY_WORDS.fullmatch(main) or not re.search(r"[\w\\]", text):
         return replace(gold, words=_key(cleaned))
     letters = re.findall("[A-Za-z]", re.sub(r"\\[A-Za-z]+|\{pmatrix\}", " ", value))
     is_list = build(value)[0] in ("list", "union", "()", "{}", "[]", "(]", "[)")
     return replace(gold, mathematics=text, variables=frozenset(letters), is_list=is_list)
+
+
+def _exact(text: str) -> str:
+    r"""Return the exact side of ``2\sqrt{3} \approx 3.46``, and an equation of ``x \approx 3``."""
+    left, _, right = text.partition(r"\approx")
+    if right and left.strip() != "e" and NAME.fullmatch(left.strip()):
+        text = f"{left}={right}"
+    return re.sub(r"\s*\\approx(?![a-z])[^=]*", "", text)
 
 
 def _without_unit(text: str) -> str:
@@ -264,7 +272,11 @@ def choice_of(text: str) -> tuple[str, str]:
     if re.fullmatch("[A-J]+", letters) and list(letters) == sorted(set(letters)):
         return letters, ""
     found = re.match(r"\(?\s*([A-J])\s*(?:\)|[.:、]|(?<=\s)-\s)\s*(.*)", text)
-    other = r"\([A-J]\)|\b[B-J]\b|\bA\W*\Z|(?i:\b(?:or|not|and [a-j])\b)|n't\b"
+    # Another option, and not a letter of the option's own text: vitamin D, E. coli, both A and B.
+    other = (
+        r"\b[A-J]\)|(?i:\b(?:and|or) )[A-J][.:]|\A[A-J]\b\W*(?:(?:and|or)?\W*[A-J]\b|\Z)|"
+        r"(?i:\A\W*(?:and|or|not)\b\W*[a-j]\b|\banswer is\b)"
+    )
     return ("", text) if found is None or re.search(other, found[2]) else (found[1], found[2])
 
 
@@ -298,6 +310,7 @@ def _behind_lead(text: str, gold: Gold) -> str | None:
 
 def _value(text: str, gold: Gold) -> str:
     """Return one value of an answer without the words beside it."""
+    text = _exact(text)
     text = text if gold.variables else _without_unit(text)
     bare = _behind_lead(text, gold)
     if bare == text:

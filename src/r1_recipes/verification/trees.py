@@ -5,7 +5,6 @@ or an interval, the shape of a matrix, "=" for an equation, whose left side is a
 """
 
 import re
-from fractions import Fraction
 from typing import Any
 
 from r1_recipes.verification.expressions import equal, value_of
@@ -25,7 +24,6 @@ NAME = re.compile(
 # It may also be a sum of unknowns, x_1 + x_2, with digits only as indices and powers.
 _SUBJECT = re.compile(r"(?!\s*-|.*\\n(?:ot|e)\b)(?=.*[A-Za-z])(?:[^\d<>!]|[_^]\{?\d+\}?)+")
 SEPARATOR = re.compile("[,;]")
-_NEAR = re.compile(r"\\approx(?![a-z])")
 _EQUALS = re.compile(r"(?<![<>!:])=|\\equiv(?![a-z])")
 _UNION = re.compile(r"\\cup(?![a-z])")
 _BOUND = re.compile(r"(<|>|\\le(?![a-z])|\\ge(?![a-z]))")
@@ -59,13 +57,14 @@ def build(text: str) -> Tree:
         return ("", text)
     parts = [part for part in split(text) if part]
     if len(parts) > 1:
-        built = map(build, parts)  # 0, \pm 1 is a list of three
-        return ("list", *(x for one in built for x in (one[1:] if one[0] == "list" else [one])))
+        items: list[Any] = []
+        for tree in map(build, parts):  # 0, \pm 1 is a list of three
+            items.extend(tree[1:] if tree[0] == "list" else [tree])
+        return ("list", *items)
     text = _MEMBER.sub("", parts[0]).strip() if parts else ""
-    exact, *near = split(text, _NEAR)
-    left, *rest = split(exact, _EQUALS)
-    if left and (rest or near) and all((*rest, *near)):
-        return ("=", left, *map(build, rest), *(("~", build(side)) for side in near))
+    left, *rest = split(text, _EQUALS)
+    if left and rest and all(rest):
+        return ("=", left, *map(build, rest))
     union = split(text, _UNION)
     if len(union) > 1:
         return ("union", *map(build, union))
@@ -106,8 +105,6 @@ def _interval(text: str) -> Tree | None:
 
 def same(gold: Tree, answer: Tree, ordered: bool = False) -> bool:
     """Return whether an answer equals the reference answer."""
-    if answer[0] == "~":
-        return same(gold, answer[1]) or _rounds(gold, answer[1])
     if gold[0] == "=":
         return _same_equation(gold, answer)
     if answer[0] == "=":
@@ -115,14 +112,6 @@ def same(gold: Tree, answer: Tree, ordered: bool = False) -> bool:
     if gold[0] and answer[0]:
         return _same_parts(gold, answer, ordered)
     return gold[0] == answer[0] and _same_value(gold[1], answer[1])
-
-
-def _rounds(exact: Tree, near: Tree) -> bool:
-    r"""Return whether a decimal rounds a value to its places: ``2\sqrt{3} \approx 3.46``."""
-    number, value = read_number(str(near[1])), value_of(str(exact[1]))
-    if number is None or value is None:
-        return False
-    return abs(value - number.value) * 2 <= Fraction(1, 10) ** number.places
 
 
 def _same_equation(gold: Tree, answer: Tree) -> bool:

@@ -244,6 +244,19 @@ def test_a_call_without_arguments_and_a_row_without_tools_are_kept() -> None:
     assert call["function"]["arguments"] == {} and made[1]["tools"] is None
 
 
+def test_parallel_calls_of_a_message_each_are_one_turn() -> None:
+    """ms-swift's shape; a turn that ends after the first call would be learned."""
+    calls = [json.dumps({"name": name, "arguments": {}}) for name in "xy"]
+    turns = [ASKED, *({"role": "tool_call", "content": call} for call in calls)]
+    turns += [{"role": "tool_response", "content": "1"}] * 2
+    rows = Dataset.from_list([{"messages": [*turns, {"role": "assistant", "content": "2"}]}])
+    args = RecipeArguments(dataset_name="rows")
+    [row], _ = load_dataset(args, get_response_format("boxed"), "sft", rows=rows)
+    roles = [turn["role"] for turn in row["completion"]]
+    assert roles == ["assistant", "tool", "tool", "assistant"]
+    assert [call["function"]["name"] for call in row["completion"][0]["tool_calls"]] == ["x", "y"]
+
+
 @pytest.mark.parametrize("empty", [None, ""])
 def test_a_conversation_whose_question_is_empty_is_dropped(empty: str | None) -> None:
     turns = [{"role": "user", "content": empty}, {"role": "assistant", "content": "2"}]

@@ -78,6 +78,26 @@ PROMPTS = {
         keys=COLUMNS,
         named=("8 it is", "answer at the end of a prompt"),
     ),
+    "reasoning in parts": Shape(
+        {
+            "prompt": [
+                TALK[1],
+                said("assistant", [{"type": "reasoning", "text": "why not"}, part(NOTED)]),
+                TALK[3],
+            ]
+        },
+        [f"user: {SEVEN}", f"assistant: <think>\nwhy not\n</think>\n\n{NOTED}", f"user: {ASKED}"],
+    ),
+    "reasoning in parts of parts": Shape(
+        {
+            "prompt": [
+                TALK[1],
+                said("assistant", [{"type": "thinking", "thinking": [part("why not")]}, part(NOTED)]),
+                TALK[3],
+            ]
+        },
+        [f"user: {SEVEN}", f"assistant: <think>\nwhy not\n</think>\n\n{NOTED}", f"user: {ASKED}"],
+    ),
     "earlier reasoning": Shape(
         {"prompt": [TALK[1], TALK[2] | {"reasoning_content": "why not"}, TALK[3]]},
         [f"user: {SEVEN}", f"assistant: <think>\nwhy not\n</think>\n\n{NOTED}", f"user: {ASKED}"],
@@ -85,6 +105,11 @@ PROMPTS = {
     # The same in other containers
     "JSON text": Shape({"prompt": json.dumps(TALK), "solution": "8"}, SAID, solution="8"),
     "Python text": Shape({"prompt": str(TALK), "solution": "8"}, SAID, solution="8"),
+    "JSON text with numbers": Shape(
+        {"prompt": json.dumps([{"id": n, **turn} for n, turn in enumerate(TALK, 1)])},
+        SAID,
+        named=("'id'",),
+    ),
     "lists side by side": Shape(
         {"prompt": {key: [turn[key] for turn in TALK] for key in ("role", "content")}}, SAID
     ),

@@ -30,6 +30,7 @@ ROUNDS = "dynamic_sampling"
 ROUNDED = {"max_rounds": 3, "reward": "format"}
 TEACHER = "teacher_model_name_or_path"
 GAME = {"environment": "tests.support.callers:Game"}
+RESUMED = {"resume_from_checkpoint": "outputs/other/checkpoint-100"}
 
 # The method, keys that are refused, what mends them, and what the error names.
 CASES = [
@@ -38,6 +39,7 @@ CASES = [
     ("sft", {"dataset_mixture": MIXTURE}, {"dataset_name": LEFT_OUT}, "dataset_mixture"),
     ("sft", PAIR, {"unfrozen_parameters": None}, "unfrozen_parameters"),
     ("sft", {"packing": None}, {"packing": False}, "packing"),
+    ("sft", RESUMED, {"resume_from_checkpoint": LEFT_OUT}, "resume_from_checkpoint"),
     ("distill", {TEACHER: LEFT_OUT}, {TEACHER: "t"}, TEACHER),
     ("grpo", SERVER | LORA | {"load_in_8bit": True}, {"load_in_8bit": False}, "load_in_8bit"),
     ("grpo", {"loss_type": "gspo"}, {"loss_type": "dapo"}, "loss_type"),

@@ -1,11 +1,10 @@
-"""The accuracy reward: what it logs, puzzles, and what a model may write to break it.
+"""The accuracy reward: what it logs, and what a model may write to break it.
 
 What it pays is in tests/acceptance: rewards.yaml, verdicts.yaml.
 """
 
 import pytest
 
-from r1_recipes.common.errors import RecipeError
 from r1_recipes.common.messages import completion_texts
 from r1_recipes.prompts import FORMATS, get_response_format
 from r1_recipes.rewards import get_reward_funcs
@@ -40,22 +39,6 @@ def test_logging():
         "solution": ["18", "18"],
         "refused": ["", "no answer in the format"],
     }
-
-
-def test_a_puzzle_decides_its_rows():
-    nums, target = [1, 2, 3], 7
-    completions = [think("1 + 2 * 3"), think("7"), "nothing", think("72"), think("72")]
-    rewards = reward()(
-        completions=completions,
-        solution=[None, "7", "7", "72", None],
-        nums=[nums, nums, nums, None, None],
-        target=[target, target, target, None, None],
-    )
-    assert rewards == [1.0, 0.0, 0.0, 1.0, None]
-    # A puzzle needs no reference answer.
-    assert reward()(completions=completions[:1], nums=[nums], target=[target]) == [1.0]
-    with pytest.raises(RecipeError, match="solution"):
-        reward()(completions=completions[:2], nums=[nums, None], target=[target, None])
 
 
 @pytest.mark.parametrize("name", FORMATS)

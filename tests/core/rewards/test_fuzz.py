@@ -16,7 +16,6 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from r1_recipes import verification
 from r1_recipes.common.messages import completion_texts
 from r1_recipes.prompts import FORMATS
 from r1_recipes.rewards import REWARDS, get_reward_funcs, reward_parameters
@@ -157,10 +156,6 @@ def check_reward(name, func, rows, order):
         assert fits, (
             f"{name} gave {reward!r}, which is not in its range, for {row['completions']!r}"
         )
-    if None not in verification._decided.values():
-        # Without what is remembered, the second verdict is a second judgement. (An answer at its
-        # limit of time may get either.)
-        verification._decided.clear()
     again = func(**columns([rows[index] for index in order], name))
     for position, index in enumerate(order):
         assert again[position] == first[index], (

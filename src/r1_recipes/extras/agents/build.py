@@ -17,7 +17,7 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any
 
 from r1_recipes.common import processes
@@ -104,8 +104,6 @@ def guarded(function: Callable, script: Any) -> Callable:
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             return _in_time(script, function, *args, **kwargs)
-        except TimeoutError as error:
-            raise RuntimeError(f"no result after {script.tool_timeout:g} s") from error
         except USER_ERRORS as error:
             text = clip(f"{type(error).__name__}: {error}", script.tool_output_chars)
             raise RuntimeError(without_surrogates(text)) from error
@@ -125,7 +123,9 @@ def _in_time(script: Any, work: Callable, *args: Any, **kwargs: Any) -> Any:
             future.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()
-    result = future.result(script.tool_timeout)
+    if not wait([future], script.tool_timeout).done:
+        raise TimeoutError(f"no result after {script.tool_timeout:g} s")
+    result = future.result()
     parts = result if isinstance(result, list) else ()  # TRL's blocks
     if result is None or any(isinstance(one, dict) and one.get("type") == "image" for one in parts):
         return result

@@ -47,9 +47,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--groups", type=int, default=4, help="groups to sample (default 4)")
     parser.add_argument(
-        "--seconds", type=float, default=300, help="time limit for sampling (default 300)"
-    )
-    parser.add_argument(
         "--num_processes",
         "--num-processes",
         type=int,
@@ -107,7 +104,6 @@ def examine(report: Report, options: argparse.Namespace, overrides: Sequence[str
             tokenizer,
             window=getattr(model.config.get_text_config(), "max_position_embeddings", None),
         )
-        fit.check_cost(report, recipe, len(rows), count)
         state = fit.training_state(recipe, model, shards)
         fit.check_memory(report, recipe, state, shards)
         if recipe.method == "sft":
@@ -155,9 +151,7 @@ def examine_rewards(
         and (functions or recipe.script.environment)
         and "image" not in rows.column_names
     ):
-        rewards.check_sampled(
-            report, recipe, fmt, tokenizer, weights, rows, options.groups, options.seconds
-        )
+        rewards.check_sampled(report, recipe, fmt, tokenizer, weights, rows, options.groups)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
-"""Check what a run takes: bytes on each device, and the steps."""
+"""Check what a run takes: bytes on each device."""
 
-import math
 import os
 from typing import Any
 
@@ -96,14 +95,3 @@ def check_memory(report: Report, recipe: Recipe, state: dict[str, float], shards
             "(for their figures, start preflight with that accelerate launch --config_file)"
         )
     report.add(level, "fit.memory", message)
-
-
-def check_cost(report: Report, recipe: Recipe, rows: int, processes: int) -> None:
-    """Report the steps of the run."""
-    training = recipe.training
-    group = getattr(training, "num_generations", 1)
-    size = training.per_device_train_batch_size * training.gradient_accumulation_steps * processes
-    texts = size // getattr(training, "num_iterations", 1)
-    epochs = rows * group / texts * training.num_train_epochs
-    steps = training.max_steps if training.max_steps > 0 else math.ceil(epochs)
-    report.add(OK, "fit.cost", f"about {steps:,} steps of {texts // group} prompts x {group}")

@@ -4,7 +4,6 @@ A correct answer in the response format must score higher than any other text, a
 a group must differ, or GRPO has nothing to compare.
 """
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -120,24 +119,18 @@ def check_sampled(
     weights: Mapping[str, float],
     rows: Any,
     groups: int,
-    seconds: float,
 ) -> None:
-    """Sample groups, and report whether GRPO can learn from them.
-
-    After ``seconds`` none begins, but four are sampled in any case: one alone says little.
-    """
+    """Sample groups, and report whether GRPO can learn from them."""
     from transformers import set_seed  # heavy
 
-    training, end = recipe.training, time.monotonic() + seconds
-    drawn, made = list[Row](), list[list[Completion]]()
+    training, picked = recipe.training, rows.select(evenly_spaced(len(rows), groups))
     generate = get_generator(recipe, tokenizer, fmt, "transformers", rows)
     set_seed(training.seed)  # the same command finds the same
-    for index in evenly_spaced(len(rows), groups):
-        if len(drawn) >= 4 and time.monotonic() > end:
-            break
-        drawn.append(rows[index])
-        made += generate(rows.select([index]), training.temperature, training.num_generations)
-    table = score_table(recipe, fmt, drawn, made, tokenizer)
+    made: list[list[Completion]] = []
+    for index in range(len(picked)):
+        one = picked.select([index])
+        made += generate(one, training.temperature, training.num_generations)
+    table = score_table(recipe, fmt, picked, made, tokenizer)
     cut, count = int((table["finish_reason"] == "length").sum()), len(table)
     level, limit = graded(cut / count, error_at=0.5, warn_at=0.2), training.max_completion_length
     message = (
