@@ -92,7 +92,9 @@ PROMPTS = {
         {
             "prompt": [
                 TALK[1],
-                said("assistant", [{"type": "thinking", "thinking": [part("why not")]}, part(NOTED)]),
+                said(
+                    "assistant", [{"type": "thinking", "thinking": [part("why not")]}, part(NOTED)]
+                ),
                 TALK[3],
             ]
         },
