@@ -123,9 +123,10 @@ def held_out_rows(recipe: Recipe) -> tuple[Any, str]:
     require("image" not in rows.features, "mapper", "one without pictures", script.mapper)
     functions = reward_functions(recipe, fmt)
     # What says whether an answer is right: an environment, such a reward, or a reference answer
-    judged = not functions.keys().isdisjoint(answer_rewards(functions))
     require(
-        script.environment or judged or "solution" in rows.features,
+        script.environment
+        or "solution" in rows.features
+        or not functions.keys().isdisjoint(answer_rewards(functions)),
         "reward_funcs",
         "one that judges answers",
         script.reward_funcs,

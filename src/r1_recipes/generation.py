@@ -254,6 +254,9 @@ class TransformersGenerator:
         import torch
 
         settings = self.settings
+        if len(rows) * count > settings.generation_batch_size and count > 1:
+            halves = [self(rows, temperature, part) for part in (count // 2, count - count // 2)]
+            return [[*first, *second] for first, second in zip(*halves, strict=True)]
         # Transformers' default is top_k 50. Training samples from all tokens, unless the recipe
         # sets another top_k.
         options = {

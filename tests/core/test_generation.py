@@ -74,6 +74,11 @@ def test_transformers_gives_what_plain_generation_gives(tmp_path):
     assert [[made.text for made in group] for group in greedy] == [[text] for text in expected]
     assert [[made.text for made in group] for group in sampled] == [[text] * 2 for text in expected]
     assert len(set(expected)) > 1
+    calls, plain = [], generate.model.generate
+    generate.model.generate = lambda ids, **options: calls.append(len(ids)) or plain(ids, **options)
+    sampling.generation_batch_size = 1
+    assert generate(rows.select([0]), 1e-4, 3) == [[*sampled[0], sampled[0][0]]]
+    assert calls == [1, 1, 1]
     # As in the recipes of base models that train with vLLM
     sampling.generation_kwargs = {"stop_token_ids": list(range(1, len(tokenizer)))}
     stopped = TransformersGenerator(

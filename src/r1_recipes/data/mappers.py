@@ -141,8 +141,8 @@ def text(row: dict[str, Any], column: str, needed: bool = True) -> str:
         elif float(f"{value:.15g}") != value:  # 1e+23 and 20! are what they say
             raise SkipRow(f"column {column!r} has more digits than a float keeps. Fix: a text")
     # Do not test for truth: a reference answer may be the number 0. NaN is not equal to itself.
-    empty = value in (None, [], {}, b"", "NaN", "nan", "null", "#N/A", "#DIV/0!")
-    cell = "" if empty or value != value else str(value).strip()
+    empty = value in (None, [], {}, b"", "#N/A", "#DIV/0!") or value != value
+    cell = "" if empty else str(value).strip()
     if needed and not cell:
         raise SkipRow(f"column {column!r} is empty")
     return cell

@@ -118,8 +118,9 @@ def _read_content(content: Any) -> tuple[str, list[str]]:
     texts, thoughts = [], []  # models of 2026 write their reasoning as parts, too
     for part in content if isinstance(content, list) else [content or ""]:
         part = part if isinstance(part, dict) else {"text": part}
-        if {"thinking", "reasoning"} & {*part} or str(part.get("type")).startswith("reasoning"):
-            thought = part.get("thinking") or part.get("reasoning") or part.get("text")
+        thought = part.get("thinking") or part.get("reasoning")
+        if thought or str(part.get("type")).startswith(("thinking", "reasoning")):
+            thought = thought or part.get("text") or part.get("summary")
             thoughts.append(_read_content(thought)[0])
         elif isinstance(part.get("text"), str):
             texts.append(part["text"])
@@ -150,8 +151,7 @@ def with_earlier(row: dict[str, Any], messages: list[Message]) -> list[Message]:
     texts = [text for text, _ in map(_read_content, systems) if text.strip()]
     earlier = [{"role": "system", "content": text} for text in dict.fromkeys(texts)]
     history = row.get("history") or ()
-    if isinstance(history, str):
-        history = parsed(history or "[]") or ()
+    history = parsed(history.strip() or "[]") or () if isinstance(history, str) else history
     for turn in history:
         if isinstance(turn, dict):
             earlier.append(_read_message(turn))

@@ -59,7 +59,7 @@ def choice(text: str) -> tuple[str, list[str]]:
 
 
 _NO_UNITS = {
-    "yes", "no", "true", "false", "and", "or", "about", "approx", "ca", "x", "pi", "π", "percent",
+    "yes", "no", "true", "false", "and", "or", "about", "approx", "ca", "x", "pi", "π",
 }  # fmt: skip
 _LATEX_COMMAND = re.compile(r"\\[a-zA-Z]+")
 
@@ -80,9 +80,9 @@ def _same_choice(answer: str, solution: str) -> bool:
 
 
 def _units(text: str) -> set[str]:
-    # F = 12 N
-    plain = _LATEX_COMMAND.sub(" ", unicodedata.normalize("NFKC", text).rpartition("=")[2])
-    return set(re.findall(r"[^\W\d_]+", plain.casefold())) - _NO_UNITS
+    plain = unicodedata.normalize("NFKC", _LATEX_COMMAND.sub(" ", text)).casefold()
+    value = re.sub("percent|prozent", "%", plain.rpartition("=")[2])  # F = 12 N
+    return set(re.findall(r"[^\W\d_]+|%", value)) - _NO_UNITS
 
 
 def _read(
@@ -236,12 +236,11 @@ def _options(
 ) -> tuple[list[str], list[str]]:
     """Return the labels and the texts of a row's options, in order. Positions count empty ones."""
     options = row.get(_first(row, column, "options"))
-    if isinstance(options, str):  # a cell of a CSV file
-        options = parsed(options)
+    options = parsed(options) if isinstance(options, str) else options  # a cell of a CSV file
     if options is None:
         options = [row.get(name) for name in columns]
-    if isinstance(options, list) and all(isinstance(one, dict) for one in options):
-        options = dict([*one.values()][:2] for one in options)  # {"key": "A", "value": …}
+    if isinstance(options, list) and all(isinstance(x, dict) and len(x) == 2 for x in options):
+        options = dict(one.values() for one in options)  # {"key": "A", "value": …}
     elif isinstance(options, list):
         options = dict(zip(ascii_uppercase, options, strict=False))
     elif isinstance(options, dict) and "text" in options:
@@ -249,10 +248,7 @@ def _options(
     if not isinstance(options, dict):
         raise SkipRow("options that are neither a list nor a dictionary")
     # A column of a Parquet file has every letter of any row.
-    texts = [
-        re.sub(rf"\A\(?{re.escape(str(label))}[).:]\s+", "", cell(options, label, needed=False))
-        for label in options
-    ]
+    texts = [cell(options, label, needed=False) for label in options]
     labels = options if first is None else range(first, first + len(texts))
     given = {str(label): option for label, option in zip(labels, texts, strict=True) if option}
     if not 2 <= len(given) <= len(LETTERS):

@@ -9,7 +9,7 @@ from r1_recipes.common.errors import RecipeError, require
 from r1_recipes.common.messages import completion_texts, last_user_text
 from r1_recipes.common.plugins import Registry
 from r1_recipes.prompts import FORMATS, ResponseFormat
-from r1_recipes.verification import Refusal, Verdict
+from r1_recipes.verification import Verdict
 from r1_recipes.verification.spelling import LOCALES
 
 Column = Sequence[Any]  # one entry per completion
@@ -120,10 +120,4 @@ def _judged_once(
     number_locale: str,
 ) -> tuple[Texts, list[Verdict]]:
     answers = tuple(parsed_answer(fmt, text) for text in texts)
-    verdicts = verification.judge(golds, answers, number_locale, questions)
-    marks = (*(fmt.answer_tags or ()), "\\boxed")
-    for row, text in enumerate(texts):
-        unanswered = verdicts[row].refusal is Refusal.NO_ANSWER
-        if unanswered and fmt.reasoning_tags and any(mark in text for mark in marks):
-            verdicts[row] = Verdict(False, Refusal.INSIDE)
-    return answers, verdicts
+    return answers, verification.judge(golds, answers, number_locale, questions)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from r1_recipes.prompts.formats import boxes, left_open
+from r1_recipes.verification.expressions import letters_of
 from r1_recipes.verification.numbers import read_number
 from r1_recipes.verification.spelling import clean, squeezed
 from r1_recipes.verification.trees import NAME, build, split
@@ -29,7 +30,6 @@ class Refusal(StrEnum):
     """Why an answer gets a reward of 0, as ``log_extra`` shows it."""
 
     NO_ANSWER = "no answer in the format"
-    INSIDE = "answer inside the reasoning, or in blocks that contradict each other or never close"
     TOO_LONG = "too long"
     SEVERAL = "several different answers"
     WORDS = "words that may change the answer"
@@ -47,7 +47,7 @@ class Refused(Exception):
 # Any words may stand beside a number, "72 clips in total", except these, which change it.
 _CHANGES = re.compile(
     r"(?i)\b(?:not?|nor|never|neither|none|without|except|but|wrong|incorrect|false|minus|negative|"
-    r"rejected|extraneous|"
+    r"rejected|extraneous|falsch|"
     r"plus|times|half|halves|thirds?|quarters?|doubled?|twice|thrice|tripled?|squared|cubed|"
     r"(?:square|cube|roots?) of|(?:square|cube) roots?|power|factorial|reciprocal|inverse|opposite|"
     r"hundreds?|thousands?|(?:m|b|tr)illion(?:s|en)?|milliarden?|mio|mrd|tausend|lakhs?|crores?|"
@@ -101,6 +101,14 @@ _JOINT = re.compile(r"\s*[,;]?\s*(?:\b(?:and|or)\b|\\lor(?![a-z])|[或和、])\s
 _CONDITION = re.compile(
     r"[\s,(]*(?:where|for|with)?\s*\b[kmn]\s*(?:is an integer|\\in\s*(?:\\math\w+)?\s*\{?[NZR]\}?"
     r"(?:[_^]\{?[+*]\}?)?)\)?\s*\Z|\s*,?\s*\(?for (?:all|any|every)[a-z ]+\)?\Z"
+)
+# Another option, and not a letter of the option's own text: vitamin D, E. coli, Washington, D.C.
+_BOTH = re.compile(r"(?i)\b(?:both|all of|n?either)\s+[A-J](?:,? (?:and |n?or )?[A-J]\b)+")
+_OTHER = re.compile(
+    r"\b[A-J]\)|(?:\b[A-J][.:]\s.*){2}|\A[A-J]\b\W*(?:(?:and|or)?\W*[A-J]\b|[A-Z]|\Z)|"
+    r"(?i:\A\W*(?:and|or|not)\b\W*[a-j]\b|\banswer is\b)|"
+    r"(?:(?<![A-Z])[,;:/，；、。.]\s*|\b(?i:and|or|und|oder|no|not|is|it|be|ist|actually) |"
+    r"[或是选和]\s*)[A-J]\b(?!-|\.[A-Z])"
 )
 _ORDER = re.compile(
     r"(?i)\b(?:(?:a|de)scending|(?:in|de)creasing|numerical|chronological|alphabetical) order\b|"
@@ -224,9 +232,10 @@ def _mathematics(cleaned: str, gold: Gold) -> Gold:
 def _exact(text: str) -> str:
     r"""Return the exact side of ``2\sqrt{3} \approx 3.46``, and an equation of ``x \approx 3``."""
     left, _, right = text.partition(r"\approx")
-    if right and left.strip() != "e" and NAME.fullmatch(left.strip()):
+    if right and "=" not in left and letters_of(left.strip()) != []:
         text = f"{left}={right}"
-    return re.sub(r"\s*\\approx(?![a-z])[^=]*", "", text)
+    near = re.search(r"\s*\\approx(?![a-z])([^=]*)\Z", text)
+    return text[: near.start()] if near and not _CHANGES.search(near[1]) else text
 
 
 def _without_unit(text: str) -> str:
@@ -272,12 +281,9 @@ def choice_of(text: str) -> tuple[str, str]:
     if re.fullmatch("[A-J]+", letters) and list(letters) == sorted(set(letters)):
         return letters, ""
     found = re.match(r"\(?\s*([A-J])\s*(?:\)|[.:、]|(?<=\s)-\s)\s*(.*)", text)
-    # Another option, and not a letter of the option's own text: vitamin D, E. coli, both A and B.
-    other = (
-        r"\b[A-J]\)|(?i:\b(?:and|or) )[A-J][.:]|\A[A-J]\b\W*(?:(?:and|or)?\W*[A-J]\b|\Z)|"
-        r"(?i:\A\W*(?:and|or|not)\b\W*[a-j]\b|\banswer is\b)"
-    )
-    return ("", text) if found is None or re.search(other, found[2]) else (found[1], found[2])
+    if found and not _OTHER.search(_BOTH.sub(" ", found[2])):
+        return found[1], found[2]
+    return "", text
 
 
 def _key(text: str) -> str:

@@ -25,7 +25,7 @@ MAPPED: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ("gsm8k", {}, {"question": "q", "answer": "#### (1,2)"}, {"solution": "(1,2)"}),
     ("math", {}, {"problem": "p", "solution": "\\boxed{9}", "answer": None}, {"solution": "9"}),
     ("math", {}, {"problem": "p", "solution": "none", "answer": 0}, {"solution": "0"}),
-    ("prompt_solution", {}, {"prompt": "p", "solution": "NaN"}, {"solution": ""}),
+    ("prompt_solution", {}, {"prompt": "p", "solution": "#N/A"}, {"solution": ""}),
     ("math", {}, {"problem": "p", "answer": "It is $\\boxed{(1,2)}$."}, {"solution": "(1,2)"}),
     ("math", {}, {"problem": "p", "answer": "\\boxed{1}, no, \\boxed{2}"}, {"solution": "2"}),
     (
