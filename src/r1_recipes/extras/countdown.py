@@ -120,8 +120,7 @@ class _Part(NamedTuple):
 
 
 def _joined(left: _Part, sign: str, right: _Part) -> _Part:
-    first = f"({left.text})" if " " in left.text else left.text
-    second = f"({right.text})" if " " in right.text else right.text
+    first, second = (f"({part.text})" if " " in part.text else part.text for part in (left, right))
     value = _OPERATIONS[sign](Fraction(left.value), right.value)
     return _Part(int(value), f"{first} {sign} {second}")
 
@@ -212,10 +211,9 @@ def _worked(
     drawn = {"countdown": {"numbers": numbers, "target": target}}
     checksum = zlib.crc32(json.dumps(drawn).encode())  # the same rows in every version
     if checksum >= worked_share * 2**32:
-        guess, bits = str(numbers[0]), checksum
-        for number in numbers[1:]:
-            guess += f" {'+-*'[bits % 3]} {number}"
-            bits >>= 4
+        guess = str(numbers[0])
+        for at, number in enumerate(numbers[1:]):
+            guess += f" {'+-*'[(checksum >> 4 * at) % 3]} {number}"
         return {"reasoning": f"Perhaps {guess} is {target}.", "answer": guess}
     if reasoning == "steps":
         steps: list[str] = []

@@ -57,6 +57,11 @@ class EpisodeGenerator:
             tools=tools,
             environment_factory=environments.get(None, environments) or None,
         )
+        # Private names of TRL: this one says that vLLM has these weights. It read them from disk,
+        # but always of the main revision (TRL 1.16: vllm_generation.py:347), and its CPU build
+        # fails to load them a second time.
+        if recipe.model.model_revision == "main":
+            self.trainer._last_loaded_step = 0
 
     def __call__(self, rows: Any, temperature: float, count: int) -> list[list[Completion]]:
         """Play ``count`` episodes of each row."""
