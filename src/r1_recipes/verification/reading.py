@@ -215,9 +215,9 @@ def spelled(text: str, locale: str = "en") -> str:
 def _mathematics(cleaned: str, gold: Gold) -> Gold:
     """Read mathematics. If words stand in it, only the same text is right."""
     main = _CONDITION.sub("", cleaned)
-    parts = [part for part in split(_JOINT.sub(", ", main)) if part]
-    values = [_without_unit(_exact(part)) for part in parts]
-    units = {_exact(part)[len(value) :] for part, value in zip(parts, values, strict=True)} - {""}
+    parts = [_exact(part) for part in split(_JOINT.sub(", ", main)) if part]
+    values = list(map(_without_unit, parts))
+    units = {part[len(value) :] for part, value in zip(parts, values, strict=True)} - {""}
     text = ", ".join(values)
     left, _, right = text.rpartition("=")
     value = right if NAME.fullmatch(left.strip()) or left.replace(" ", "").isalpha() else text
